@@ -1,0 +1,53 @@
+"""crlearn: causal representation learning with scikit-learn's interface.
+
+Given observations X that are an unknown mixture of hidden causal variables, recover those
+variables and the causal graph among them, as far as theory says that this is possible, and say how
+far that is.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from crlearn.config import config_context, get_config, set_config
+    from crlearn.methods import IVAE, ICABaseline, PCABaseline
+    from crlearn.persist import load
+
+# Public names in pipeline order; each is imported when it is first used.
+_HOME = {
+    "PCABaseline": "crlearn.methods",
+    "ICABaseline": "crlearn.methods",
+    "IVAE": "crlearn.methods",
+    "load": "crlearn.persist",
+    "get_config": "crlearn.config",
+    "set_config": "crlearn.config",
+    "config_context": "crlearn.config",
+}
+_FOLDERS = ("data", "graph", "metrics", "methods", "report")
+
+__all__ = [
+    "IVAE",
+    "ICABaseline",
+    "PCABaseline",
+    "__version__",
+    "config_context",
+    "get_config",
+    "load",
+    "set_config",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _FOLDERS:
+        return import_module(f"crlearn.{name}")
+    raise AttributeError(f"module 'crlearn' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_FOLDERS])

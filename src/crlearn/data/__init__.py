@@ -1,0 +1,118 @@
+"""Worlds with known truth, and other people's data.
+
+A world is a graph, a structural causal model on it, what each environment does to the model, and
+a mixing: `make_world` combines any of these, and the other ``make_`` functions are the worlds of
+the papers.
+"""
+
+from crlearn.data._convert import (
+    from_anndata,
+    from_pandas,
+    from_polars,
+    read_table,
+    to_anndata,
+    to_pandas,
+    to_polars,
+    write_table,
+)
+from crlearn.data._dataset import Dataset, Truth
+from crlearn.data._graphs import (
+    chain,
+    empty,
+    erdos_renyi,
+    erdos_renyi_k,
+    fork,
+    full,
+    make_graph,
+    y_graph,
+)
+from crlearn.data._interventional import (
+    make_coupled_interventional,
+    make_linear_interventional,
+    make_multi_domain,
+    make_multi_node,
+)
+from crlearn.data._interventions import Intervention
+from crlearn.data._layer import Layer
+from crlearn.data._mechanisms import (
+    MLP,
+    Linear,
+    Mechanism,
+    NormSquared,
+    QuadraticForm,
+    Scaled,
+    Sine,
+    TanhCubic,
+    random_mechanism,
+)
+from crlearn.data._mixing import (
+    Mixing,
+    leaky_relu_mixing,
+    linear_mixing,
+    make_mixing,
+    tanh_mixing,
+    tanh_mlp_mixing,
+)
+from crlearn.data._node import Node
+from crlearn.data._noise import Exponential, Gaussian, Gumbel, Laplace, Noise, make_noise
+from crlearn.data._observational import make_observational, make_sparse_mixture
+from crlearn.data._scm import SCM, make_scm
+from crlearn.data._segments import make_latent_anm, make_segments
+from crlearn.data._worlds import make_world, simulate
+
+__all__ = [
+    "MLP",
+    "SCM",
+    "Dataset",
+    "Exponential",
+    "Gaussian",
+    "Gumbel",
+    "Intervention",
+    "Laplace",
+    "Layer",
+    "Linear",
+    "Mechanism",
+    "Mixing",
+    "Node",
+    "Noise",
+    "NormSquared",
+    "QuadraticForm",
+    "Scaled",
+    "Sine",
+    "TanhCubic",
+    "Truth",
+    "chain",
+    "empty",
+    "erdos_renyi",
+    "erdos_renyi_k",
+    "fork",
+    "from_anndata",
+    "from_pandas",
+    "from_polars",
+    "full",
+    "leaky_relu_mixing",
+    "linear_mixing",
+    "make_coupled_interventional",
+    "make_graph",
+    "make_latent_anm",
+    "make_linear_interventional",
+    "make_mixing",
+    "make_multi_domain",
+    "make_multi_node",
+    "make_noise",
+    "make_observational",
+    "make_scm",
+    "make_segments",
+    "make_sparse_mixture",
+    "make_world",
+    "random_mechanism",
+    "read_table",
+    "simulate",
+    "tanh_mixing",
+    "tanh_mlp_mixing",
+    "to_anndata",
+    "to_pandas",
+    "to_polars",
+    "write_table",
+    "y_graph",
+]

@@ -1,0 +1,308 @@
+"""To and from other people's tables: pandas, polars, AnnData, CSV and Parquet files.
+
+This is the only file that knows these packages; they are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crlearn.data._dataset import Dataset, listed
+from crlearn.exceptions import import_extra
+
+_FILE_TYPES = (".csv", ".tsv", ".parquet")
+
+
+def from_pandas(frame: Any, environment_column: str | None = None) -> Dataset:
+    """Read a ``pandas.DataFrame``.
+
+    Parameters
+    ----------
+    frame
+        One row a sample; all columns but the environment's must be numeric.
+    environment_column
+        Column that holds the environment labels. If it is categorical, the order of its
+        categories is the order of the environments.
+    """
+    pandas = import_extra("pandas", "frames")
+    is_numeric = pandas.api.types.is_numeric_dtype
+    names = [str(name) for name in frame.columns]
+    frame = frame.set_axis(names, axis=1)
+    features = _feature_names(names, environment_column)
+    _check_rows(len(frame))
+    _check_numeric([name for name in features if not is_numeric(frame[name].dtype)], frame)
+    y, environments = (None, None)
+    if environment_column is not None:
+        y, environments = _pandas_labels(frame[environment_column], environment_column)
+    X = frame[features].to_numpy(dtype=float, na_value=np.nan)
+    return Dataset(X, y, names=features, environments=environments)
+
+
+def to_pandas(dataset: Dataset, environment_column: str = "environment") -> Any:
+    """Write X, and y as the last column, to a ``pandas.DataFrame``.
+
+    Parameters
+    ----------
+    dataset
+        What to convert; the truth is left behind.
+    environment_column
+        Name of the column for y; not used if there is no y.
+    """
+    pandas = import_extra("pandas", "frames")
+    frame = pandas.DataFrame(dataset.X, columns=list(dataset.names))
+    if dataset.y is not None:
+        _check_free(environment_column, dataset.names)
+        frame[environment_column] = dataset.y
+    return frame
+
+
+def from_polars(frame: Any, environment_column: str | None = None) -> Dataset:
+    """Read a ``polars.DataFrame``.
+
+    Parameters
+    ----------
+    frame
+        One row a sample; all columns but the environment's must be numeric.
+    environment_column
+        Column that holds the environment labels. If it is an Enum, its order is the order of the
+        environments.
+    """
+    polars = import_extra("polars", "frames")
+    features = _feature_names(frame.columns, environment_column)
+    is_numeric = {
+        name: dtype.is_numeric() or dtype == polars.Boolean for name, dtype in frame.schema.items()
+    }
+    _check_rows(len(frame))
+    _check_numeric([name for name in features if not is_numeric[name]], frame)
+    y, environments = (None, None)
+    if environment_column is not None:
+        labels = frame[environment_column]
+        if isinstance(labels.dtype, polars.Enum):
+            present = set(labels.drop_nulls())
+            environments = [label for label in labels.dtype.categories if label in present]
+        y = _without_missing(labels.to_list(), labels.is_null().any(), environment_column)
+    X = np.column_stack(
+        [frame[name].cast(polars.Float64).fill_null(np.nan).to_numpy() for name in features]
+    )
+    return Dataset(X, y, names=features, environments=environments)
+
+
+def to_polars(dataset: Dataset, environment_column: str = "environment") -> Any:
+    """Write X, and y as the last column, to a ``polars.DataFrame``.
+
+    Parameters
+    ----------
+    dataset
+        What to convert; the truth is left behind.
+    environment_column
+        Name of the column for y; not used if there is no y.
+    """
+    polars = import_extra("polars", "frames")
+    columns: dict[str, Any] = dict(zip(dataset.names, np.array(dataset.X.T), strict=True))
+    if dataset.y is not None:
+        _check_free(environment_column, dataset.names)
+        columns[environment_column] = dataset.y.tolist()
+    return polars.DataFrame(columns)
+
+
+def from_anndata(
+    adata: Any, environment_column: str | None = None, *, layer: str | None = None
+) -> Dataset:
+    """Read an ``anndata.AnnData``: cells are samples, genes are features.
+
+    Parameters
+    ----------
+    adata
+        Annotated matrix, dense or sparse; the values are made dense.
+    environment_column
+        Column of ``adata.obs`` that holds the environment labels, such as the perturbation.
+    layer
+        Layer to read in place of ``adata.X``.
+    """
+    import_extra("anndata", "frames")
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(
+            f"The 'layer' must be one of {listed(list(adata.layers))}. Got {layer!r} instead."
+        )
+    matrix = adata.X if layer is None else adata.layers[layer]
+    if matrix is None:
+        raise ValueError("This AnnData has no X. Name one of its layers with 'layer'.")
+    y, environments = (None, None)
+    if environment_column is not None:
+        if environment_column not in adata.obs:
+            raise ValueError(
+                f"The 'environment_column' must be a column of obs. Got {environment_column!r}; "
+                f"the columns are: {listed(list(adata.obs.columns))}."
+            )
+        y, environments = _pandas_labels(adata.obs[environment_column], environment_column)
+    X = matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)
+    return Dataset(X, y, names=list(adata.var_names), environments=environments)
+
+
+def to_anndata(dataset: Dataset, environment_column: str = "environment") -> Any:
+    """Write X to an ``anndata.AnnData``, and y to a column of its ``obs``.
+
+    Parameters
+    ----------
+    dataset
+        What to convert; the truth is left behind.
+    environment_column
+        Name of the column of ``obs`` for y; not used if there is no y.
+    """
+    anndata = import_extra("anndata", "frames")
+    pandas = import_extra("pandas", "frames")
+    obs = pandas.DataFrame(index=[str(i) for i in range(dataset.n_samples)])
+    if dataset.y is not None:
+        obs[environment_column] = dataset.y
+    var = pandas.DataFrame(index=list(dataset.names))
+    return anndata.AnnData(np.array(dataset.X), obs=obs, var=var)
+
+
+def read_table(path: str | Path, environment_column: str | None = None) -> Dataset:
+    """Read a CSV, TSV or Parquet file.
+
+    Parameters
+    ----------
+    path
+        File whose first line holds the names of the columns; all but the environment's are numbers.
+    environment_column
+        Column that holds the environment labels. In a text file, labels such as ``NA`` or
+        ``None`` are labels like any other.
+    """
+    path = Path(path)
+    file_type = _checked_type(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file '{path}'.")
+    pandas = import_extra("pandas", "frames")
+    if file_type == ".parquet":
+        import_extra("pyarrow", "frames")
+        try:
+            frame = pandas.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"'{path}' is not a Parquet file: {error}") from error
+        return from_pandas(frame, environment_column)
+    try:
+        frame = pandas.read_csv(
+            path,
+            sep="\t" if file_type == ".tsv" else ",",
+            float_precision="round_trip",
+            converters={environment_column: str},
+        )
+    except pandas.errors.EmptyDataError:
+        raise ValueError(f"The file '{path}' is empty.") from None
+    except (pandas.errors.ParserError, UnicodeDecodeError) as error:
+        raise ValueError(f"'{path}' cannot be read as a table: {error}") from error
+    if environment_column in frame:
+        frame[environment_column] = _integers_if_all_are(frame[environment_column])
+    return from_pandas(frame, environment_column)
+
+
+def write_table(
+    dataset: Dataset, path: str | Path, environment_column: str = "environment"
+) -> None:
+    """Write X, and y as the last column, to a CSV, TSV or Parquet file.
+
+    Parameters
+    ----------
+    dataset
+        What to write; the truth is left behind.
+    path
+        The ending decides: ``.csv``, ``.tsv`` or ``.parquet``.
+    environment_column
+        Name of the column for y; not used if there is no y.
+    """
+    path = Path(path)
+    file_type = _checked_type(path)
+    frame = to_pandas(dataset, environment_column)
+    if file_type == ".parquet":
+        import_extra("pyarrow", "frames")
+        frame.to_parquet(path, index=False)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if file_type == ".tsv" else ",")
+
+
+def _checked_type(path: Path) -> str:
+    file_type = path.suffix.lower()
+    if file_type not in _FILE_TYPES:
+        raise ValueError(
+            f"The type of '{path.name}' is not known. The name must end in "
+            f"{', '.join(_FILE_TYPES)}."
+        )
+    return file_type
+
+
+def _feature_names(columns: Sequence[str], environment_column: str | None) -> list[str]:
+    if environment_column is not None and environment_column not in columns:
+        raise ValueError(
+            f"There is no column {environment_column!r} for the environments. "
+            f"The columns are: {listed(columns)}."
+        )
+    if len(set(columns)) < len(columns):
+        repeated = [name for name, count in Counter(columns).items() if count > 1]
+        raise ValueError(f"The columns must have distinct names. Repeated: {listed(repeated)}.")
+    features = [name for name in columns if name != environment_column]
+    if not features:
+        raise ValueError("The table has no columns besides the environment; features are needed.")
+    return features
+
+
+def _check_numeric(bad_columns: list[str], frame: Any) -> None:
+    if not bad_columns:
+        return
+    examples = [f"{name!r} (such as {_first_bad_value(frame[name])!r})" for name in bad_columns]
+    raise ValueError(
+        f"All features must be numeric, but these columns are not: {listed(examples)}. Drop or "
+        "encode them, or name the one that holds the environments with 'environment_column'."
+    )
+
+
+def _first_bad_value(column: Any) -> Any:
+    for value in column:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value
+    return next(iter(column))
+
+
+def _check_rows(n_rows: int) -> None:
+    if n_rows == 0:
+        raise ValueError("The table has no rows.")
+
+
+def _check_free(environment_column: str, names: Sequence[str]) -> None:
+    if environment_column in names:
+        raise ValueError(
+            f"There is already a feature called {environment_column!r}. Choose another "
+            "'environment_column'."
+        )
+
+
+def _pandas_labels(column: Any, name: str) -> tuple[Any, list[Any] | None]:
+    labels = _without_missing(column.tolist(), column.isna().any(), name)
+    if hasattr(column, "cat"):
+        present = set(labels)
+        return labels, [label for label in column.cat.categories.tolist() if label in present]
+    return labels, None
+
+
+def _without_missing(labels: list[Any], some_missing: bool, name: str) -> list[Any]:
+    if some_missing or "" in labels:
+        raise ValueError(
+            f"The column {name!r} must hold an environment label in every row. Some are missing."
+        )
+    return labels
+
+
+def _integers_if_all_are(labels: Any) -> Any:
+    """Text such as ``"3"`` becomes a number, unless that would change a label, as ``"003"``."""
+    try:
+        numbers = [int(label) for label in labels]
+    except ValueError:
+        return labels
+    return numbers if [str(number) for number in numbers] == labels.tolist() else labels

@@ -1,0 +1,324 @@
+"""`Mixing`: maps from latents to observations, with their Jacobian and inverse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crlearn.data._layer import Layer
+from crlearn.data._random import RandomState, haar_orthonormal
+
+Matrix = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """Map from latents to observations: one layer after the other.
+
+    Attributes
+    ----------
+    layers
+        At least one `Layer`; ``Mixing([Layer(G)])`` is the linear map ``x = G z``.
+    """
+
+    layers: Sequence[Layer]
+
+    def __post_init__(self) -> None:
+        layers = tuple(self.layers)
+        object.__setattr__(self, "layers", layers)
+        if not layers:
+            raise ValueError("A mixing needs at least one layer.")
+        for before, after in pairwise(layers):
+            if before.weight.shape[0] != after.weight.shape[1]:
+                raise ValueError(
+                    "The layers of a mixing must fit together. Got a layer with "
+                    f"{before.weight.shape[0]} outputs before one with {after.weight.shape[1]} "
+                    "inputs."
+                )
+        _check_sizes(self.n_latents, self.n_features)
+
+    @property
+    def n_latents(self) -> int:
+        """Number of inputs."""
+        return self.layers[0].weight.shape[1]
+
+    @property
+    def n_features(self) -> int:
+        """Number of outputs."""
+        return self.layers[-1].weight.shape[0]
+
+    @cached_property
+    def matrix(self) -> Matrix | None:
+        """The matrix ``(n_features, n_latents)``; None if there is a bias or an activation."""
+        if any(layer.activation != "identity" or layer.bias is not None for layer in self.layers):
+            return None
+        product = self.layers[0].weight
+        for layer in self.layers[1:]:
+            product = layer.weight @ product
+        return product
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the map is a matrix."""
+        return self.matrix is not None
+
+    def __call__(self, Z: ArrayLike) -> Matrix:
+        """Mix each row."""
+        values = _checked_rows(Z, "Z", self.n_latents)
+        for layer in self.layers:
+            values = layer.activate(layer.affine(values))
+        return values
+
+    def jacobian(self, Z: ArrayLike) -> NDArray[np.floating]:
+        """Jacobian at each row, ``(N, n_features, n_latents)``."""
+        values = _checked_rows(Z, "Z", self.n_latents)
+        jacobian = np.eye(self.n_latents)[None]
+        for layer in self.layers:
+            jacobian = layer.weight @ jacobian
+            values = layer.affine(values)
+            if layer.activation != "identity":
+                jacobian = layer.derivative(values)[:, :, None] * jacobian
+                values = layer.activate(values)
+        return np.array(np.broadcast_to(jacobian, (len(values), *jacobian.shape[1:])))
+
+    def inverse(self, X: ArrayLike) -> Matrix:
+        """Recover the latents of noise-free observations.
+
+        Exact for points of the image, as far as float64 goes: a saturated tanh loses digits. Other
+        points are projected layer by layer (least squares), which is the orthogonal projection if
+        the map is linear.
+        """
+        values = _checked_rows(X, "X", self.n_features)
+        for layer in reversed(self.layers):
+            values = layer.inverse(values)
+        return values
+
+    def __repr__(self) -> str:
+        names = dict.fromkeys(layer.activation for layer in self.layers)
+        shape = f"{self.n_latents} -> {self.n_features}"
+        return f"Mixing({shape}, {'linear' if self.is_linear else ' and '.join(names)})"
+
+
+def linear_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    kind: str = "well_conditioned",
+    random_state: RandomState = None,
+) -> Mixing:
+    """Draw a linear map.
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is `n_latents` by default.
+    kind
+        ``"gaussian"``: independent normal entries; ``"well_conditioned"``: singular values within
+        a factor of ten before each column is divided by its largest entry (score-based papers);
+        ``"orthonormal"``: orthonormal columns, uniformly distributed.
+    random_state
+        Seed or generator.
+    """
+    if kind not in _RANDOM_WEIGHTS:
+        allowed = ", ".join(repr(name) for name in _RANDOM_WEIGHTS)
+        raise ValueError(
+            f"The 'kind' of a linear mixing must be one of {allowed}. Got {kind!r} instead."
+        )
+    d = _check_sizes(n_latents, n_features)
+    rng = np.random.default_rng(random_state)
+    return Mixing([Layer(_RANDOM_WEIGHTS[kind](rng, d, n_latents))])
+
+
+def tanh_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    *,
+    gain: float = 1.0,
+) -> Mixing:
+    """Draw ``x = tanh(gain G z)`` with a well-conditioned G.
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is `n_latents` by default.
+    random_state
+        Seed or generator.
+    gain
+        Factor on the matrix; make it smaller for large latents, which saturate the tanh.
+    """
+    d = _check_sizes(n_latents, n_features)
+    rng = np.random.default_rng(random_state)
+    return Mixing([Layer(gain * _well_conditioned(rng, d, n_latents), activation="tanh")])
+
+
+def tanh_mlp_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    *,
+    n_layers: int = 3,
+    gain: float = 1.0,
+) -> Mixing:
+    """Draw ``x = tanh(G3 tanh(G2 tanh(G1 z)))``; only the last matrix changes the dimension.
+
+    The first tanh saturates if latents are much larger than 1, and float64 then loses them.
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is `n_latents` by default.
+    random_state
+        Seed or generator.
+    n_layers
+        Number of matrices, each well-conditioned.
+    gain
+        Factor on each matrix; make it smaller for large latents.
+    """
+    d = _check_sizes(n_latents, n_features)
+    rng = np.random.default_rng(random_state)
+    heights = [n_latents] * (n_layers - 1) + [d]
+    return Mixing(
+        [Layer(gain * _well_conditioned(rng, h, n_latents), activation="tanh") for h in heights]
+    )
+
+
+def leaky_relu_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    *,
+    n_layers: int = 2,
+    slope: float | ArrayLike = 0.2,
+    bias_scale: float = 0.0,
+) -> Mixing:
+    """Draw a leaky-ReLU network that is injective by construction.
+
+    The first matrix has orthonormal columns, the others are orthogonal, and a leaky ReLU is one
+    to one.
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is `n_latents` by default.
+    random_state
+        Seed or generator.
+    n_layers
+        Number of leaky-ReLU layers; one more matrix follows.
+    slope
+        Slope below zero, one for all layers or one for each.
+    bias_scale
+        Standard deviation of the biases; 0 for none.
+    """
+    d = _check_sizes(n_latents, n_features)
+    rng = np.random.default_rng(random_state)
+    slopes = np.broadcast_to(slope, n_layers) if np.ndim(slope) == 0 else np.asarray(slope)
+    if len(slopes) != n_layers:
+        raise ValueError(
+            f"'slope' must be one number, or one for each of the {n_layers} layers. "
+            f"Got {len(slopes)} numbers instead."
+        )
+
+    def random_bias() -> NDArray[np.floating] | None:
+        return bias_scale * rng.standard_normal(d) if bias_scale else None
+
+    layers, width = [], n_latents
+    for layer_slope in slopes:
+        layers.append(
+            Layer(haar_orthonormal(rng, d, width), random_bias(), "leaky_relu", layer_slope)
+        )
+        width = d
+    return Mixing([*layers, Layer(haar_orthonormal(rng, d, width), random_bias())])
+
+
+def make_mixing(
+    mixing: str | ArrayLike | Mixing,
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    **options: Any,
+) -> Mixing:
+    """Mixing by name, or one of one's own, checked.
+
+    Parameters
+    ----------
+    mixing
+        ``"gaussian"``, ``"well_conditioned"``, ``"orthonormal"``, ``"tanh"``, ``"tanh_mlp"``,
+        ``"leaky_relu"``; or a matrix ``(n_features, n_latents)``; or a `Mixing`.
+    n_latents, n_features
+        Dimensions; `n_features` is `n_latents` by default.
+    random_state
+        Seed or generator.
+    options
+        Of the named constructor.
+    """
+    if not isinstance(mixing, str):
+        own = mixing if isinstance(mixing, Mixing) else Mixing([Layer(np.asarray(mixing))])
+        wanted = (n_latents, own.n_features if n_features is None else n_features)
+        if (own.n_latents, own.n_features) != wanted:
+            raise ValueError(
+                f"The 'mixing' must map {wanted[0]} latents to {wanted[1]} features. "
+                f"Got one from {own.n_latents} to {own.n_features} instead."
+            )
+        return own
+    if mixing in _RANDOM_WEIGHTS:
+        return linear_mixing(n_latents, n_features, mixing, random_state, **options)
+    constructors = {
+        "tanh": tanh_mixing,
+        "tanh_mlp": tanh_mlp_mixing,
+        "leaky_relu": leaky_relu_mixing,
+    }
+    if mixing not in constructors:
+        allowed = ", ".join(repr(name) for name in (*_RANDOM_WEIGHTS, *constructors))
+        raise ValueError(
+            f"The 'mixing' must be one of {allowed}, a matrix or a Mixing. Got {mixing!r} instead."
+        )
+    return constructors[mixing](n_latents, n_features, random_state, **options)
+
+
+def _gaussian(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:
+    return rng.standard_normal((n_rows, n_columns))
+
+
+def _well_conditioned(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:
+    basis = haar_orthonormal(rng, n_rows, n_columns)
+    while True:
+        inner = rng.uniform(-0.5, 0.5, (n_columns, n_columns))
+        singular_values = np.linalg.svd(inner, compute_uv=False)
+        if singular_values[-1] >= 0.1 * singular_values[0]:
+            break
+    matrix = basis @ inner
+    return matrix / np.abs(matrix).max(axis=0)
+
+
+_RANDOM_WEIGHTS = {
+    "gaussian": _gaussian,
+    "well_conditioned": _well_conditioned,
+    "orthonormal": haar_orthonormal,
+}
+
+
+def _check_sizes(n_latents: int, n_features: int | None) -> int:
+    n_features = n_latents if n_features is None else n_features
+    if n_latents < 1:
+        raise ValueError(f"'n_latents' must be at least 1. Got {n_latents} instead.")
+    if n_features < n_latents:
+        raise ValueError(
+            "'n_features' must be at least 'n_latents', or the latents cannot be recovered from "
+            f"the observations. Got {n_features} features for {n_latents} latents."
+        )
+    return n_features
+
+
+def _checked_rows(rows: ArrayLike, name: str, n_columns: int) -> Matrix:
+    rows = np.asarray(rows, dtype=float)
+    if rows.ndim != 2 or rows.shape[1] != n_columns:
+        raise ValueError(
+            f"'{name}' must have shape (n_samples, {n_columns}). Got shape {rows.shape} instead."
+        )
+    return rows

@@ -1,0 +1,140 @@
+"""Exogenous noise: families that share their mean and standard deviation and differ in shape."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def as_leaf(number: ArrayLike) -> NDArray[np.floating]:
+    """Make an array, so that compiled programs take it as an argument and not as a constant."""
+    return np.asarray(number, dtype=float)
+
+
+class Noise(eqx.Module):
+    """A distribution with the given mean and standard deviation (`scale`)."""
+
+    scale: NDArray[np.floating] = eqx.field(converter=as_leaf, default=1.0)
+    mean: NDArray[np.floating] = eqx.field(converter=as_leaf, default=0.0)
+
+    has_density: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        if not (np.isfinite(self.scale) and self.scale > 0):
+            raise ValueError(f"The scale of noise must be positive. Got {self.scale} instead.")
+
+    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        """Draw `size` independent values."""
+        return self.mean + self.scale * self._standard_sample(rng, size)
+
+    def log_density(self, value: Any) -> Any:
+        """Logarithm of the density at a value; JAX can trace it."""
+        xp = value.__array_namespace__()
+        return self._standard_log_density((value - self.mean) / self.scale) - xp.log(self.scale)
+
+    def with_variance(self, variance: float) -> Self:
+        """Return the same family and mean with another variance."""
+        return replace(self, scale=np.sqrt(variance))
+
+    def with_mean(self, mean: ArrayLike) -> Self:
+        """Return the same family and scale around another mean."""
+        return replace(self, mean=mean)
+
+    def scaled(self, factor: float) -> Self:
+        """Return the distribution of the values times a positive factor."""
+        return replace(self, scale=factor * self.scale, mean=factor * self.mean)
+
+    @abc.abstractmethod
+    def _standard_sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        """Draw values of mean zero and variance one."""
+
+    @abc.abstractmethod
+    def _standard_log_density(self, value: Any) -> Any:
+        """Logarithm of the density of mean zero and variance one."""
+
+
+class Gaussian(Noise):
+    """Normal distribution."""
+
+    def _standard_sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        return rng.standard_normal(size)
+
+    def _standard_log_density(self, value: Any) -> Any:
+        return -0.5 * value**2 - 0.5 * np.log(2 * np.pi)
+
+
+class Laplace(Noise):
+    """Double exponential distribution: symmetric, heavier tails than the Gaussian."""
+
+    def _standard_sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        return rng.laplace(scale=np.sqrt(0.5), size=size)
+
+    def _standard_log_density(self, value: Any) -> Any:
+        return -np.sqrt(2) * abs(value) - 0.5 * np.log(2)
+
+
+class Exponential(Noise):
+    """Exponential distribution moved to the mean: skewed, with a sharp lower end.
+
+    Below the lower end ``mean - scale`` the log-density is minus infinity and its gradient zero.
+    """
+
+    def _standard_sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        return rng.standard_exponential(size) - 1
+
+    def _standard_log_density(self, value: Any) -> Any:
+        xp = value.__array_namespace__()
+        return xp.where(value >= -1, -(value + 1), -xp.inf)
+
+
+class Gumbel(Noise):
+    """Extreme-value distribution: smooth and skewed to the right."""
+
+    def _standard_sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        return (rng.gumbel(size=size) - np.euler_gamma) * np.sqrt(6) / np.pi
+
+    def _standard_log_density(self, value: Any) -> Any:
+        xp = value.__array_namespace__()
+        raw = value * np.pi / np.sqrt(6) + np.euler_gamma
+        return -raw - xp.exp(-raw) + np.log(np.pi / np.sqrt(6))
+
+
+class NoNoise(Noise):
+    """Always zero. What a do-intervention leaves; it has no density."""
+
+    has_density: ClassVar[bool] = False
+
+    def _standard_sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        return np.zeros(size)
+
+    def _standard_log_density(self, value: Any) -> Any:
+        raise NotImplementedError("A constant has no density.")
+
+
+NOISE_FAMILIES: dict[str, type[Noise]] = {
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "exponential": Exponential,
+    "gumbel": Gumbel,
+}
+
+
+def make_noise(family: str, scale: float = 1.0, mean: float = 0.0) -> Noise:
+    """Noise by name.
+
+    Parameters
+    ----------
+    family
+        ``"gaussian"``, ``"laplace"``, ``"exponential"`` or ``"gumbel"``.
+    scale, mean
+        Standard deviation and mean, whatever the family.
+    """
+    if family not in NOISE_FAMILIES:
+        allowed = ", ".join(repr(name) for name in NOISE_FAMILIES)
+        raise ValueError(f"The 'noise' must be one of {allowed}. Got {family!r} instead.")
+    return NOISE_FAMILIES[family](scale=scale, mean=mean)

@@ -1,0 +1,158 @@
+"""PCA and ICA behind crlearn's interface: what every method is compared with.
+
+Neither knows of causes. PCA finds the span of a linear mixing and nothing inside it; ICA finds
+latents that are independent and not Gaussian, which causally related latents are not.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, ClassVar, cast
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.decomposition import FastICA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from crlearn.base import BaseCRL, Scaling, check_columns, choose_n_latents
+from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
+
+PCA_GUARANTEE = Guarantee(
+    latents="span",
+    graph="none",
+    text="linear mixing: all latents together up to one invertible linear map; no graph",
+)
+ICA_GUARANTEE = Guarantee(
+    latents="scale",
+    graph="none",
+    text="each latent up to scale and order, if the mixing is linear and the latents are "
+    "independent with at most one of them Gaussian; no graph",
+)
+
+
+def whitening(
+    X: NDArray[np.floating], n_latents: int | None
+) -> tuple[LinearEncoder, tuple[Check, ...]]:
+    """Return the map to the leading principal components with variance one, and column checks."""
+    scaling = Scaling.of(X)
+    rank, checks = check_columns(X, scaling)
+    n = choose_n_latents(n_latents, rank)
+    standardised = scaling(X)
+    variances, directions = np.linalg.eigh(standardised.T @ standardised / len(X))
+    leading = directions[:, ::-1][:, :n] / np.sqrt(variances[::-1][:n])
+    return LinearEncoder(leading.T / scaling.scale, scaling.mean), checks
+
+
+def pca_baseline(X: NDArray[np.floating], n_latents: int | None = None) -> Result:
+    """Return the leading principal components of the standardised columns, with variance one."""
+    encoder, checks = whitening(X, n_latents)
+    return Result(
+        encoder=encoder,
+        decoder=LinearDecoder.undoing(encoder),
+        guarantee=PCA_GUARANTEE,
+        checks=checks,
+    )
+
+
+def ica_baseline(
+    X: NDArray[np.floating],
+    n_latents: int | None = None,
+    *,
+    contrast: str = "logcosh",
+    max_iter: int = 1000,
+    seed: int = 0,
+) -> Result:
+    """Whiten, then rotate to independence by FastICA."""
+    whitener, checks = whitening(X, n_latents)
+    with catch_warnings(record=True) as caught:
+        simplefilter("always")
+        ica = FastICA(whiten=cast(Any, False), fun=contrast, max_iter=max_iter, random_state=seed)
+        rotation = ica.fit(whitener(X)).components_
+    stalled = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+    encoder = LinearEncoder(rotation @ whitener.matrix, whitener.offset)
+    converged = Check(
+        "the rotation converged",
+        not stalled,
+        f"FastICA stopped at max_iter={max_iter}; the latents may be Gaussian"
+        if stalled
+        else "FastICA reached its tolerance",
+    )
+    return Result(
+        encoder=encoder,
+        decoder=LinearDecoder.undoing(encoder),
+        guarantee=ICA_GUARANTEE,
+        checks=(*checks, converged),
+    )
+
+
+class PCABaseline(BaseCRL):
+    """Principal components with unit variance.
+
+    Recovers the span of a linear mixing, so that its R2 is as good as any method's; inside the span
+    its axes are arbitrary. Cost: O(N d^2 + d^3) time, O(N d) memory.
+
+    Parameters
+    ----------
+    n_latents
+        Number of components; None: the rank of X.
+    random_state
+        Not used; here for a common interface.
+
+    Examples
+    --------
+    >>> from crlearn import PCABaseline
+    >>> PCABaseline(n_latents=1).fit_transform([[0.0, 1.0], [1.0, 3.0], [2.0, 5.0]]).round(3).shape
+    (3, 1)
+    """
+
+    def __init__(self, n_latents: int | None = None, *, random_state: Any = None) -> None:
+        self.n_latents = n_latents
+        self.random_state = random_state
+
+    def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
+        return pca_baseline(X, self.n_latents)
+
+
+class ICABaseline(BaseCRL):
+    """Independent components (FastICA).
+
+    Recovers latents that are mutually independent and not Gaussian from a linear mixing. Cost:
+    O(N d^2 + d^3) for whitening, then O(N n^2) an iteration; O(N d) memory.
+
+    Parameters
+    ----------
+    n_latents
+        Number of components; None: the rank of X.
+    contrast
+        FastICA's measure of non-Gaussianity.
+    max_iter
+        Most iterations of the rotation.
+    random_state
+        Seed of the initial rotation.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **BaseCRL._parameter_constraints,
+        "contrast": [StrOptions({"logcosh", "exp", "cube"})],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_latents: int | None = None,
+        *,
+        contrast: str = "logcosh",
+        max_iter: int = 1000,
+        random_state: Any = None,
+    ) -> None:
+        self.n_latents = n_latents
+        self.contrast = contrast
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
+        return ica_baseline(
+            X, self.n_latents, contrast=self.contrast, max_iter=self.max_iter, seed=seed
+        )

@@ -1,0 +1,377 @@
+"""IVAE: identifiable variational autoencoder, for latents that are independent given y.
+
+Recovers the latents behind a nonlinear mixing when their distribution changes with an observed
+variable y (an environment label, or a number), and they are independent of each other once y is
+known. There is no graph in it: causally related latents violate its assumption, which
+`result_.checks` tests.
+
+Khemakhem, Kingma, Monti, Hyvarinen: Variational Autoencoders and Nonlinear ICA: A Unifying
+Framework, AISTATS 2020. What differs from the paper:
+
+- The encoder sees x alone, so that new rows without a label can be transformed. The posterior is
+  the product of the encoder's Gaussian and the prior given y: the form of the exact posterior.
+- The noise level of the decoder is learned, not set.
+- For environment labels the prior is a table of one mean and one variance for each environment and
+  latent: every network of a one-hot label is such a table.
+
+Cost: a step is O(batch width (d + depth width)) time, whatever N is; memory O(N d).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from crlearn.base import (
+    BaseCRL,
+    Environments,
+    Scaling,
+    check_columns,
+    check_environment_sizes,
+    choose_n_latents,
+    read_environments,
+)
+from crlearn.config import device_name
+from crlearn.nets import ACTIVATIONS, MLP, NetworkMap
+from crlearn.result import Check, Guarantee, Result
+from crlearn.train import Settings, train
+
+GUARANTEE = Guarantee(
+    latents="scale",
+    graph="none",
+    text="each latent up to order, scale and shift, if the latents are independent given y, y "
+    "changes their means and variances enough (2n + 1 distinct values for n latents) and the "
+    "mixing is injective; no graph",
+)
+
+_SMALLEST_NOISE_VARIANCE = 1e-2  # of standardised features; without a bound the likelihood has none
+_LARGEST_DEPENDENCE = 0.1
+
+
+class Gaussian(NamedTuple):
+    """Mean and log-variance of independent Gaussians."""
+
+    mean: Float[Array, "rows latents"]
+    log_variance: Float[Array, "rows latents"]
+
+
+def posterior(evidence: Gaussian, prior: Gaussian) -> Gaussian:
+    """Return the normalised product of what x says and what y says."""
+    from_x, from_y = jnp.exp(-evidence.log_variance), jnp.exp(-prior.log_variance)
+    precision = from_x + from_y
+    mean = (from_x * evidence.mean + from_y * prior.mean) / precision
+    return Gaussian(mean, -jnp.log(precision))
+
+
+def divergence(q: Gaussian, p: Gaussian) -> Float[Array, " rows"]:
+    """Kullback-Leibler divergence KL(q || p)."""
+    ratio = jnp.exp(q.log_variance - p.log_variance)
+    distance = (q.mean - p.mean) ** 2 * jnp.exp(-p.log_variance)
+    return 0.5 * (ratio + distance - 1 - q.log_variance + p.log_variance).sum(axis=1)
+
+
+def log_likelihood(
+    x: Float[Array, "rows features"],
+    mean: Float[Array, "rows features"],
+    variance: Float[Array, ""],
+) -> Float[Array, " rows"]:
+    """Log-density of x under the decoder's Gaussian."""
+    return -0.5 * ((x - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance)).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class EvidenceBound:
+    """The loss: minus the evidence lower bound of log p(x | y), Khemakhem et al. eq. (9)."""
+
+    n_features: int
+    n_latents: int
+    n_environments: int | None
+    width: int
+    depth: int
+    activation: str
+
+    def init(self, key: PRNGKeyArray) -> dict[str, Any]:
+        """Draw encoder, decoder, noise level and prior."""
+        encoder_key, decoder_key, prior_key = jax.random.split(key, 3)
+        hidden = [self.width] * self.depth
+        encoder_sizes = [self.n_features, *hidden, 2 * self.n_latents]
+        decoder_sizes = [self.n_latents, *hidden, self.n_features]
+        return {
+            "encoder": MLP.random(encoder_key, encoder_sizes, self.activation),
+            "decoder": MLP.random(decoder_key, decoder_sizes, self.activation),
+            "log_noise": jnp.asarray(-2.0),
+            "prior": self._init_prior(prior_key),
+        }
+
+    def _init_prior(self, key: PRNGKeyArray) -> Any:
+        if self.n_environments is None:
+            return MLP.random(key, [1, *[self.width] * self.depth, 2 * self.n_latents])
+        return 0.1 * jax.random.normal(key, (self.n_environments, 2 * self.n_latents))
+
+    def prior(self, params: dict[str, Any], y: Array) -> Gaussian:
+        """p(z | y)."""
+        table_or_network = params["prior"]
+        if self.n_environments is None:
+            return Gaussian(*jnp.split(table_or_network(y[:, None]), 2, axis=1))
+        return Gaussian(*jnp.split(table_or_network[y], 2, axis=1))
+
+    def evidence(self, params: dict[str, Any], x: Float[Array, "rows features"]) -> Gaussian:
+        """Read from x alone what it says about z."""
+        return Gaussian(*jnp.split(params["encoder"](x), 2, axis=1))
+
+    def loss(
+        self,
+        params: dict[str, Any],
+        batch: tuple[Array, Array],
+        key: PRNGKeyArray,
+        progress: Float[Array, ""],
+    ) -> Float[Array, ""]:
+        """Minus the mean evidence bound, from one draw of z a row."""
+        x, y = batch
+        prior = self.prior(params, y)
+        q = posterior(self.evidence(params, x), prior)
+        z = q.mean + jnp.exp(0.5 * q.log_variance) * jax.random.normal(key, q.mean.shape)
+        noise_variance = jnp.exp(params["log_noise"]) + _SMALLEST_NOISE_VARIANCE
+        fit = log_likelihood(x, params["decoder"](z), noise_variance)
+        return (divergence(q, prior) - fit).mean()
+
+
+def ivae(
+    X: NDArray[np.floating],
+    y: NDArray[Any],
+    n_latents: int | None,
+    settings: Settings,
+    *,
+    reference: Any = None,
+    width: int = 64,
+    depth: int = 3,
+    activation: str = "leaky_relu",
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+) -> Result:
+    """Fit the identifiable VAE; see the module's text."""
+    scaling = Scaling.of(X)
+    rank, column_checks = check_columns(X, scaling)
+    n = choose_n_latents(n_latents, rank)
+    environments = None if _is_continuous(y) else read_environments(y, reference)
+    objective = EvidenceBound(
+        X.shape[1], n, None if environments is None else len(environments), width, depth, activation
+    )
+    data = (scaling(X).astype(np.float32), _side_information(y, environments))
+    training = train(
+        objective, data, settings, seed=seed, checkpoint=checkpoint, description="IVAE"
+    )
+
+    raw = NetworkMap(
+        training.params["encoder"], scaling.mean, scaling.scale, np.zeros(n), np.ones(n)
+    )
+    encoder, decoder = _in_readable_units(raw, training.params["decoder"], X, scaling, environments)
+    Z = encoder(X)
+    return Result(
+        encoder=encoder,
+        decoder=decoder,
+        guarantee=GUARANTEE,
+        checks=(*column_checks, *_assumption_checks(Z, environments)),
+        history=training.history,
+        details={
+            "held_out_loss": training.loss,
+            "stopped": training.stopped,
+            "skipped_steps": training.skipped_steps,
+            "reconstruction_r2": _reconstruction_r2(X, decoder(Z), scaling),
+        },
+        device=device_name(),
+    )
+
+
+def _is_continuous(y: NDArray[Any]) -> bool:
+    return y.dtype.kind == "f" and not np.array_equal(y, np.round(y))
+
+
+def _side_information(y: NDArray[Any], environments: Environments | None) -> NDArray[Any]:
+    if environments is not None:
+        return environments.codes.astype(np.int32)
+    return Scaling.of(y[:, None])(y[:, None])[:, 0].astype(np.float32)
+
+
+def _in_readable_units(
+    raw: NetworkMap,
+    decoder_network: MLP,
+    X: NDArray[np.floating],
+    scaling: Scaling,
+    environments: Environments | None,
+) -> tuple[NetworkMap, NetworkMap]:
+    """Give each latent mean 0 and sd 1 (in the reference environment): its units are arbitrary."""
+    rows = slice(None)
+    if environments is not None and environments.reference is not None:
+        rows = environments.codes == environments.reference
+    units = Scaling.of(raw(X[rows]))
+    encoder = NetworkMap(
+        raw.network, scaling.mean, scaling.scale, -units.mean / units.scale, 1 / units.scale
+    )
+    decoder = NetworkMap(
+        decoder_network, -units.mean / units.scale, 1 / units.scale, scaling.mean, scaling.scale
+    )
+    return encoder, decoder
+
+
+def _assumption_checks(
+    Z: NDArray[np.floating], environments: Environments | None
+) -> tuple[Check, ...]:
+    n = Z.shape[1]
+    if environments is None:
+        detail = "y is continuous: whether it varies enough cannot be counted"
+        return (Check("enough environments", None, detail),)
+    dependence = _dependence_within(Z, environments)
+    return (
+        Check(
+            "enough environments",
+            len(environments) >= 2 * n + 1,
+            f"{len(environments)} environments; the theory asks for {2 * n + 1} for {n} latents",
+        ),
+        check_environment_sizes(environments, n),
+        Check(
+            "latents are independent given y",
+            dependence <= _LARGEST_DEPENDENCE,
+            f"correlation inside environments {dependence:.2f}; up to {_LARGEST_DEPENDENCE} passes",
+        ),
+    )
+
+
+def _dependence_within(Z: NDArray[np.floating], environments: Environments) -> float:
+    """Root mean square correlation between latents inside environments, freed of sampling noise."""
+    n = Z.shape[1]
+    if n == 1:
+        return 0.0
+    excess, weight = 0.0, 0
+    for code in np.flatnonzero(environments.counts > n + 1):
+        rows = Z[environments.codes == code]
+        standardised = Scaling.of(rows)(rows)
+        correlation = standardised.T @ standardised / len(rows)
+        squares = correlation[np.triu_indices(n, k=1)] ** 2
+        excess += len(rows) * (squares.mean() - 1 / (len(rows) - 1))
+        weight += len(rows)
+    return float(np.sqrt(max(excess / weight, 0.0))) if weight else 0.0
+
+
+def _reconstruction_r2(
+    X: NDArray[np.floating], decoded: NDArray[np.floating], scaling: Scaling
+) -> float:
+    errors = scaling(X) - scaling(decoded)
+    return float(1 - (errors**2).mean() / (~scaling.constant).mean())
+
+
+class IVAE(BaseCRL):
+    """Identifiable variational autoencoder (iVAE): nonlinear ICA with side information.
+
+    For latents that are independent given `y`, behind any injective smooth mixing. `y` holds one
+    environment label a row (any dtype with few distinct values), or an auxiliary number (floats).
+
+    Parameters
+    ----------
+    n_latents
+        Number of latents; None: the rank of X.
+    reference
+        Label of the environment in which the latents get mean 0 and sd 1; None: over all rows.
+    width, depth
+        Units and number of the hidden layers of encoder and decoder.
+    activation
+        Nonlinearity of the hidden layers.
+    max_epochs, batch_size, learning_rate, patience, validation_fraction, n_restarts, race
+        How to train; see `crlearn.train.Settings`.
+    checkpoint
+        File in which the state of the training is kept, so that an interrupted fit resumes.
+    random_state
+        Seed of weights, batches and held-out rows.
+
+    Examples
+    --------
+    >>> from crlearn import IVAE
+    >>> from crlearn.data import make_segments
+    >>> world = make_segments(n_latents=2, n_segments=8, random_state=0)
+    >>> model = IVAE(n_latents=2, max_epochs=5, random_state=0).fit(world.X, world.y)
+    >>> model.transform(world.X).shape == world.truth.Z.shape
+    True
+    """
+
+    _requires_y = True
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **BaseCRL._parameter_constraints,
+        "reference": "no_validation",
+        "width": [Interval(Integral, 1, None, closed="left")],
+        "depth": [Interval(Integral, 1, None, closed="left")],
+        "activation": [StrOptions(set(ACTIVATIONS))],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "patience": [Interval(Integral, 1, None, closed="left"), None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "n_restarts": [Interval(Integral, 1, None, closed="left")],
+        "race": [Interval(Real, 0, 1, closed="right")],
+        "checkpoint": [str, Path, None],
+    }
+
+    def __init__(
+        self,
+        n_latents: int | None = None,
+        *,
+        reference: Any = None,
+        width: int = 64,
+        depth: int = 3,
+        activation: str = "leaky_relu",
+        max_epochs: int = 200,
+        batch_size: int = 256,
+        learning_rate: float = 3e-3,
+        patience: int | None = 30,
+        validation_fraction: float = 0.1,
+        n_restarts: int = 4,
+        race: float = 0.2,
+        checkpoint: str | Path | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_latents = n_latents
+        self.reference = reference
+        self.width = width
+        self.depth = depth
+        self.activation = activation
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.n_restarts = n_restarts
+        self.race = race
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+
+    def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
+        assert y is not None
+        settings = Settings(
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            validation_fraction=self.validation_fraction,
+            patience=self.patience,
+            n_restarts=self.n_restarts,
+            race=self.race,
+        )
+        return ivae(
+            X,
+            y,
+            self.n_latents,
+            settings,
+            reference=self.reference,
+            width=self.width,
+            depth=self.depth,
+            activation=self.activation,
+            seed=seed,
+            checkpoint=self.checkpoint,
+        )

@@ -1,0 +1,48 @@
+"""How close to the truth: latents, graphs, targets, and the level of chance.
+
+Metrics take the truth first. Names of metrics are those of the functions; `evaluate` picks the ones
+that a method's guarantee makes meaningful.
+"""
+
+from crlearn.metrics._alignment import frobenius, relmse
+from crlearn.metrics._chance import chance_level
+from crlearn.metrics._correlation import correlation_matrix, mac, mac_matched, match, mcc
+from crlearn.metrics._evaluate import evaluate
+from crlearn.metrics._evaluation import Evaluation
+from crlearn.metrics._graphs import (
+    edge_f1,
+    edge_precision,
+    edge_recall,
+    shd,
+    shd_closure,
+    shd_cpdag,
+    targets_right,
+)
+from crlearn.metrics._subspace import block_recovery, layer_recovery, r2
+from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
+
+__all__ = [
+    "Evaluation",
+    "ancestor_error",
+    "block_recovery",
+    "chance_level",
+    "correlation_matrix",
+    "edge_f1",
+    "edge_precision",
+    "edge_recall",
+    "evaluate",
+    "frobenius",
+    "layer_recovery",
+    "mac",
+    "mac_matched",
+    "match",
+    "mcc",
+    "parent_error",
+    "r2",
+    "relmse",
+    "scale_error",
+    "shd",
+    "shd_closure",
+    "shd_cpdag",
+    "targets_right",
+]

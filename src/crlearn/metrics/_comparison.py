@@ -1,0 +1,179 @@
+"""`Comparison`: what a fitted model found beside the truth, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crlearn.graph import find_cycle, layers
+from crlearn.metrics._check import Matrix, check_matrix
+from crlearn.metrics._correlation import match
+
+if TYPE_CHECKING:
+    from crlearn.data import Truth
+    from crlearn.result import Result
+
+T = TypeVar("T")
+BoolMatrix = NDArray[np.bool_]
+Groups = Sequence[ArrayLike]
+
+
+class Unavailable(Exception):  # noqa: N818
+    """A metric cannot be computed for this model and dataset; the message is the reason."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Truth and result in the same order; properties raise `Unavailable` where there is none.
+
+    Recovered latents are matched to true ones by absolute correlation. Latents of either side that
+    are left without a partner become isolated nodes of the other side's graph.
+    """
+
+    truth: Truth
+    result: Result
+    X: Matrix
+    Z_hat: Matrix
+
+    @property
+    def Z(self) -> NDArray[np.floating]:  # noqa: N802
+        """True latents."""
+        return self.truth.Z
+
+    @property
+    def n_latents(self) -> int:
+        """Number of true latents."""
+        return self.truth.Z.shape[1]
+
+    @property
+    def n_recovered(self) -> int:
+        """Number of recovered latents."""
+        return self.Z_hat.shape[1]
+
+    @cached_property
+    def matching(self) -> NDArray[np.intp]:
+        """Pairs (true latent, recovered latent)."""
+        return match(self.Z, self.Z_hat)
+
+    @cached_property
+    def noise_hat(self) -> Matrix:
+        """Recovered exogenous noises."""
+        encoder = _or_unavailable(
+            self.result.details.get("noise_encoder"), "the model recovers no exogenous noises"
+        )
+        return check_matrix(encoder(self.X), "the recovered noise")
+
+    @property
+    def recovers_noise(self) -> bool:
+        """Whether the model recovers exogenous noises."""
+        return self.result.details.get("noise_encoder") is not None
+
+    @property
+    def layers(self) -> Groups:
+        """True layers, from the leaves up."""
+        return layers(self.truth.graph)
+
+    @cached_property
+    def layers_hat(self) -> Groups:
+        """Recovered layers, from the leaves up: as the model states them, or those of its graph."""
+        stated = self.result.details.get("layers")
+        return layers(_acyclic(self._adjacency_hat)) if stated is None else stated
+
+    @property
+    def blocks_hat(self) -> Groups:
+        """Recovered blocks of latents."""
+        return _or_unavailable(self.result.details.get("blocks"), "the model states no blocks")
+
+    @property
+    def graphs(self) -> tuple[BoolMatrix, BoolMatrix]:
+        """True and recovered graph over the same nodes, both acyclic."""
+        graph, graph_hat = self.partial_graphs
+        return graph, _acyclic(graph_hat)
+
+    @property
+    def partial_graphs(self) -> tuple[BoolMatrix, BoolMatrix]:
+        """True and recovered graph over the same nodes; the latter may have undirected edges."""
+        padded = np.zeros((self._n_nodes, self._n_nodes), dtype=bool)
+        padded[: self.n_latents, : self.n_latents] = self.truth.graph
+        placed = np.zeros_like(padded)
+        placed[np.ix_(self._node_of_recovered, self._node_of_recovered)] = self._adjacency_hat
+        return padded, placed
+
+    @property
+    def targets(self) -> tuple[BoolMatrix, BoolMatrix]:
+        """True and recovered intervention targets, environments by nodes."""
+        recovered = _or_unavailable(self.result.targets, "the model recovers no targets")
+        if len(recovered) != len(self.truth.targets):
+            raise Unavailable(
+                f"the model knows {len(recovered)} environments, "
+                f"the dataset {len(self.truth.targets)}"
+            )
+        padded = np.zeros((len(recovered), self._n_nodes), dtype=bool)
+        padded[:, : self.n_latents] = self.truth.targets
+        placed = np.zeros_like(padded)
+        placed[:, self._node_of_recovered] = recovered
+        return padded, placed
+
+    @property
+    def linear_maps(self) -> tuple[Matrix, Matrix]:
+        """Recovered linear encoder, rows in the order of the true latents, and true mixing."""
+        encoder, mixing = self._encoder_matrix, self.mixing
+        if self.n_recovered != self.n_latents:
+            raise Unavailable(
+                f"the model recovers {self.n_recovered} latents and there are {self.n_latents}"
+            )
+        if not (encoder @ mixing).any(axis=1).all():
+            raise Unavailable("a recovered latent depends on no true latent")
+        return encoder[self.matching[:, 1]], mixing
+
+    @property
+    def mixing(self) -> Matrix:
+        """True linear mixing."""
+        matrix = getattr(self.truth.mixing, "matrix", None)
+        return np.asarray(_or_unavailable(matrix, "the true mixing is not linear"), dtype=float)
+
+    @property
+    def mixing_hat(self) -> Matrix:
+        """Recovered linear mixing: that of the decoder, or the pseudo-inverse of the encoder."""
+        matrix = getattr(self.result.decoder, "matrix", None)
+        if matrix is None:
+            matrix = np.linalg.pinv(self._encoder_matrix)
+        return np.asarray(matrix, dtype=float)
+
+    @property
+    def _encoder_matrix(self) -> Matrix:
+        matrix = getattr(self.result.encoder, "matrix", None)
+        return np.asarray(_or_unavailable(matrix, "the encoder is not linear"), dtype=float)
+
+    @property
+    def _adjacency_hat(self) -> BoolMatrix:
+        return _or_unavailable(self.result.adjacency, "the model recovers no graph")
+
+    @property
+    def _n_nodes(self) -> int:
+        return max(self.n_latents, self.n_recovered)
+
+    @cached_property
+    def _node_of_recovered(self) -> NDArray[np.intp]:
+        """Node of each recovered latent: that of its partner, or one behind all true latents."""
+        node = np.full(self.n_recovered, -1)
+        node[self.matching[:, 1]] = self.matching[:, 0]
+        node[node < 0] = np.arange(self.n_latents, self._n_nodes)
+        return node
+
+
+def _or_unavailable(value: T | None, reason: str) -> T:
+    if value is None:
+        raise Unavailable(reason)
+    return value
+
+
+def _acyclic(adjacency: BoolMatrix) -> BoolMatrix:
+    if find_cycle(adjacency):
+        raise Unavailable("the recovered graph has cycles or undirected edges")
+    return adjacency

@@ -1,0 +1,83 @@
+"""Networks as equinox modules.
+
+They work on numpy and JAX arrays alike, so that what was trained with JAX is applied with numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import NDArray
+
+
+def leaky_relu(x: Any) -> Any:
+    """Identity above zero, slope 0.2 below: piecewise linear and invertible."""
+    return x.__array_namespace__().maximum(x, 0.2 * x)
+
+
+def tanh(x: Any) -> Any:
+    """Hyperbolic tangent."""
+    return x.__array_namespace__().tanh(x)
+
+
+# Networks name their activation: a name can be stored in a file, a function cannot.
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"leaky_relu": leaky_relu, "tanh": tanh}
+
+
+class MLP(eqx.Module):
+    """Fully connected network; the activation follows every layer but the last."""
+
+    weights: tuple[Float[Array, "inputs outputs"], ...]
+    biases: tuple[Float[Array, " outputs"], ...]
+    activation: str = eqx.field(static=True, default="leaky_relu")
+
+    @classmethod
+    def random(cls, key: PRNGKeyArray, sizes: Sequence[int], activation: str = "leaky_relu") -> MLP:
+        """Draw weights with variance 1 / inputs, and zero biases."""
+        keys = jax.random.split(key, len(sizes) - 1)
+        shapes = list(pairwise(sizes))
+        weights = tuple(
+            jax.random.normal(k, shape) / shape[0] ** 0.5
+            for k, shape in zip(keys, shapes, strict=True)
+        )
+        biases = tuple(jax.numpy.zeros(outputs) for _, outputs in shapes)
+        return cls(weights, biases, activation)
+
+    def __call__(self, x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows outputs"]:
+        """Return the outputs of each row of `x`."""
+        activate = ACTIVATIONS[self.activation]
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = activate(x @ weight + bias)
+        return x @ self.weights[-1] + self.biases[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkMap:
+    """A trained network between its users' units: ``network((x - mean) / scale)``, then affine.
+
+    Serves as encoder and as decoder; only the first `n_outputs` outputs of the network count.
+    """
+
+    network: MLP
+    input_mean: NDArray[np.floating]
+    input_scale: NDArray[np.floating]
+    output_mean: NDArray[np.floating]
+    output_scale: NDArray[np.floating]
+
+    @property
+    def n_latents(self) -> int:
+        """Number of columns that the map returns."""
+        return len(self.output_mean)
+
+    def __call__(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the image of each row of `X`."""
+        inputs = (np.asarray(X, dtype=float) - self.input_mean) / self.input_scale
+        outputs: Any = self.network(inputs)  # type: ignore[arg-type]
+        return outputs[:, : self.n_latents] * self.output_scale + self.output_mean

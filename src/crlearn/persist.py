@@ -1,0 +1,258 @@
+"""Estimators, results and datasets in one file each: safetensors with a JSON header, never pickle.
+
+Arrays become tensors; everything else becomes JSON in the file's metadata. Classes are rebuilt only
+if they are named in `_RECORDS`, so that reading a file runs no code that the file could choose.
+Whatever else is wrong with a file (cut off, altered, of another kind) ends in a `CorruptFileError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load as parse_safetensors
+from safetensors.numpy import save as format_safetensors
+
+from crlearn import __version__
+from crlearn.exceptions import CorruptFileError
+
+if TYPE_CHECKING:
+    from crlearn.base import BaseCRL
+    from crlearn.data import Dataset
+
+FORMAT = 1
+
+# The classes that a file may name, by the module they live in.
+_RECORDS = {
+    "crlearn.result": ("Check", "Guarantee", "LinearDecoder", "LinearEncoder", "Result"),
+    "crlearn.nets": ("MLP", "NetworkMap"),
+    "crlearn.data._dataset": ("Dataset", "Truth"),
+    "crlearn.data._layer": ("Layer",),
+    "crlearn.data._mechanisms": (
+        "Linear",
+        "MLP",
+        "NormSquared",
+        "QuadraticForm",
+        "Scaled",
+        "Sine",
+        "TanhCubic",
+    ),
+    "crlearn.data._mixing": ("Mixing",),
+    "crlearn.data._node": ("Node",),
+    "crlearn.data._noise": ("Exponential", "Fixed", "Gaussian", "Gumbel", "Laplace"),
+    "crlearn.data._scm": ("SCM",),
+}
+
+
+def save(thing: BaseCRL | Dataset, path: str | Path) -> None:
+    """Write a fitted or unfitted estimator, or a dataset, to one file."""
+    from crlearn.base import BaseCRL
+    from crlearn.data import Dataset
+
+    if isinstance(thing, BaseCRL):
+        write_record(path, kind="estimator", record=_estimator_state(thing))
+    elif isinstance(thing, Dataset):
+        write_record(path, kind="dataset", record={"dataset": _without_callables(thing)})
+    else:
+        raise TypeError(
+            f"save() takes an estimator or a Dataset. Got {type(thing).__name__} instead."
+        )
+
+
+def load(path: str | Path) -> Any:
+    """Read what `save` wrote. Runs no code from the file, so that files of strangers are safe."""
+    kind, record = _read(path)
+    rebuild: dict[str, Callable[[Any], Any]] = {
+        "estimator": _rebuild_estimator,
+        "dataset": lambda record: record["dataset"],
+    }
+    if kind not in rebuild:
+        raise CorruptFileError(f"{path} holds a {kind}; load() reads estimators and datasets.")
+    with _blaming(path):
+        return rebuild[kind](record)
+
+
+def write_record(path: str | Path, *, kind: str, record: Mapping[str, Any]) -> None:
+    """Write a nested record of plain values and arrays; the file appears whole or not at all."""
+    path = Path(path)
+    tensors: dict[str, NDArray[Any]] = {}
+    content = _encode(record, tensors, where=kind)
+    header = {"format": FORMAT, "crlearn": __version__, "kind": kind, "content": content}
+    data = format_safetensors(tensors, metadata={"crlearn": json.dumps(header)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_record(path: str | Path, *, kind: str) -> dict[str, Any]:
+    """Read what `write_record` wrote under this kind."""
+    found, record = _read(path)
+    if found != kind:
+        raise CorruptFileError(f"{path} holds a {found}, not a {kind}.")
+    return record
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+class _blaming:  # noqa: N801 - reads as prose in a with statement
+    """Turn whatever a malformed file provokes into one clear error."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        if isinstance(error, CorruptFileError) or not isinstance(error, Exception):
+            return
+        raise CorruptFileError(
+            f"{self.path} is not a whole crlearn file: it is cut off, altered or of another kind "
+            f"({type(error).__name__}: {error})."
+        ) from error
+
+
+def _read(path: str | Path) -> tuple[str, dict[str, Any]]:
+    data = Path(path).read_bytes()
+    with _blaming(path):
+        tensors = parse_safetensors(data)
+        header_size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + header_size])["__metadata__"]
+        header = json.loads(metadata["crlearn"])
+        if header["format"] > FORMAT:
+            raise CorruptFileError(
+                f"{path} was written by crlearn {header['crlearn']}, which uses a newer file "
+                "format. Update crlearn to read it."
+            )
+        record = _decode(header["content"], tensors)
+        if not isinstance(record, dict):
+            raise TypeError("its content is not a record")
+        return str(header["kind"]), record
+
+
+def _encode(value: Any, tensors: dict[str, NDArray[Any]], where: str) -> Any:
+    """Return `value` as JSON; arrays go to `tensors`. `where` names the value in error messages."""
+    encode = lambda item, name: _encode(item, tensors, f"{where}.{name}")  # noqa: E731
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list):
+        return [encode(item, i) for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"$tuple": [encode(item, i) for i, item in enumerate(value)]}
+    if isinstance(value, Mapping):
+        return {"$dict": [[encode(k, "key"), encode(item, k)] for k, item in value.items()]}
+    if isinstance(value, nx.DiGraph):
+        return {"$digraph": encode([list(value.nodes), [list(edge) for edge in value.edges]], "")}
+    module, name = type(value).__module__, type(value).__name__
+    if name in _RECORDS.get(module, ()):
+        fields = [field.name for field in dataclasses.fields(value)]
+        return {
+            "$record": [module, name],
+            "fields": {field: encode(getattr(value, field), field) for field in fields},
+        }
+    if hasattr(value, "__array__"):
+        return _encode_array(np.asarray(value), tensors, where)
+    raise TypeError(
+        f"{where} is a {type(value).__name__}, which cannot be stored in a file. Plain values, "
+        "arrays and crlearn's own classes can."
+    )
+
+
+def _encode_array(array: NDArray[Any], tensors: dict[str, NDArray[Any]], where: str) -> Any:
+    if array.dtype.kind in "fiub":
+        name = str(len(tensors))
+        tensors[name] = np.ascontiguousarray(array)
+        return {"$array": name, "shape": list(array.shape)}
+    if all(isinstance(item, str) for item in array.flat):
+        return {"$strings": array.tolist(), "object": array.dtype == object}
+    raise TypeError(f"{where} is an array of {array.dtype}, which cannot be stored in a file.")
+
+
+def _decode(value: Any, tensors: Mapping[str, NDArray[Any]]) -> Any:
+    decode = lambda item: _decode(item, tensors)  # noqa: E731
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$array" in value:
+        return tensors[value["$array"]].reshape(value["shape"])
+    if "$strings" in value:
+        return np.array(value["$strings"], dtype=object if value["object"] else None)
+    if "$tuple" in value:
+        return tuple(decode(item) for item in value["$tuple"])
+    if "$dict" in value:
+        return {decode(key): decode(item) for key, item in value["$dict"]}
+    if "$digraph" in value:
+        nodes, edges = decode(value["$digraph"])
+        graph = nx.DiGraph()
+        graph.add_nodes_from(nodes)
+        graph.add_edges_from(edges)
+        return graph
+    return _decode_record(value["$record"], {k: decode(v) for k, v in value["fields"].items()})
+
+
+def _decode_record(record: tuple[str, str], fields: dict[str, Any]) -> Any:
+    module, name = record
+    if name not in _RECORDS.get(module, ()):
+        raise CorruptFileError(f"The file names a class '{name}' that crlearn does not read.")
+    return getattr(import_module(module), name)(**fields)
+
+
+def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:
+    parameters = estimator.get_params(deep=False)
+    if isinstance(parameters.get("random_state"), np.random.RandomState):
+        parameters["random_state"] = None  # a generator in mid-stream has no place in a file
+    fitted = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+    return {"class": type(estimator).__name__, "parameters": parameters, "fitted": fitted}
+
+
+def _rebuild_estimator(record: dict[str, Any]) -> BaseCRL:
+    methods = import_module("crlearn.methods")
+    if record["class"] not in methods.__all__:
+        raise CorruptFileError(
+            f"The file names an estimator '{record['class']}' unknown to crlearn."
+        )
+    estimator = getattr(methods, record["class"])(**record["parameters"])
+    for name, value in record["fitted"].items():
+        setattr(estimator, name, value)
+    return estimator
+
+
+def _without_callables(dataset: Dataset) -> Dataset:
+    """Leave out structural causal models that hold a user's own function."""
+    if dataset.truth is None or dataset.truth.scms is None:
+        return dataset
+    try:
+        _encode(dataset.truth.scms, {}, where="scms")
+    except TypeError:
+        warnings.warn(
+            "The mechanisms of this world are functions of your own, which a file cannot hold: the "
+            "saved dataset keeps its latents and graph, but not its exact scores.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return dataclasses.replace(dataset, truth=dataclasses.replace(dataset.truth, scms=None))
+    return dataset

@@ -1,0 +1,186 @@
+"""What one fit returns: `Result`, with its guarantee, checks and encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Literal, Protocol
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+LatentLevel = Literal["scale", "parents", "ancestors", "layers", "blocks", "span", "none"]
+GraphLevel = Literal["exact", "closure", "cpdag", "none"]
+
+
+class Encoder(Protocol):
+    """A map from observations to latents that can be stored in a file."""
+
+    @property
+    def n_latents(self) -> int:
+        """Number of columns that the encoder returns."""
+        ...
+
+    def __call__(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the latents of each row of `X`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEncoder:
+    """``z = matrix @ (x - offset)``, row by row."""
+
+    matrix: NDArray[np.floating]
+    offset: NDArray[np.floating]
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        return self.matrix.shape[0]
+
+    def __call__(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the latents of each row of `X`."""
+        return (np.asarray(X, dtype=float) - self.offset) @ self.matrix.T
+
+
+@dataclass(frozen=True, eq=False)
+class LinearDecoder:
+    """``x = matrix @ z + offset``, row by row."""
+
+    matrix: NDArray[np.floating]
+    offset: NDArray[np.floating]
+
+    @classmethod
+    def undoing(cls, encoder: LinearEncoder) -> LinearDecoder:
+        """Return the decoder that leads back into the span of the encoder."""
+        return cls(np.linalg.pinv(encoder.matrix), encoder.offset)
+
+    def __call__(self, Z: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the observations at each row of `Z`."""
+        return np.asarray(Z, dtype=float) @ self.matrix.T + self.offset
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """How far the theory says that the latents and the graph are recovered.
+
+    Attributes
+    ----------
+    latents
+        ``"scale"``: each latent up to scale (and order); ``"parents"`` / ``"ancestors"``: mixed
+        with its parents / ancestors; ``"layers"`` / ``"blocks"``: up to a map inside each layer
+        (with those above it) or block; ``"span"``: all latents together up to one invertible
+        linear map; ``"none"``.
+    graph
+        ``"exact"``, ``"closure"`` (who is an ancestor of whom), ``"cpdag"`` or ``"none"``.
+    text
+        The same as a sentence, with the conditions.
+    """
+
+    latents: LatentLevel
+    graph: GraphLevel
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Check:
+    """One assumption, and how it came out on this data (`passed` is None: cannot be tested)."""
+
+    name: str
+    passed: bool | None
+    detail: str
+
+    def __str__(self) -> str:
+        mark = {True: "holds", False: "fails", None: "untested"}[self.passed]
+        return f"{self.name}: {mark} ({self.detail})"
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of what determines the numbers of a fit."""
+    packages = ("crlearn", "jax", "numpy", "scipy", "scikit-learn")
+    return {name: version(name) for name in packages}
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Frozen record of one fit.
+
+    Attributes
+    ----------
+    encoder
+        Map from observations to latents.
+    guarantee
+        How far the theory says that the latents and the graph are recovered.
+    decoder
+        Map from latents back to observations, or None.
+    adjacency
+        ``adjacency[i, j]`` is True if latent i causes latent j; None if no graph is recovered.
+    targets
+        ``targets[e, j]`` is True if environment e was found to intervene on latent j, or None.
+    checks
+        Assumptions that were tested on the data.
+    history
+        Training curves, one array for each quantity.
+    details
+        Method-specific quantities, named in the method's documentation.
+    device
+        What the fit ran on.
+    seconds
+        How long it took.
+    versions
+        Versions of the packages that determine the numbers.
+    """
+
+    encoder: Encoder
+    guarantee: Guarantee
+    decoder: Callable[[NDArray[np.floating]], NDArray[np.floating]] | None = None
+    adjacency: NDArray[np.bool_] | None = None
+    targets: NDArray[np.bool_] | None = None
+    checks: tuple[Check, ...] = ()
+    history: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+    seconds: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=installed_versions)
+
+    @property
+    def n_latents(self) -> int:
+        """Number of recovered latents."""
+        return self.encoder.n_latents
+
+    @property
+    def latent_names(self) -> list[str]:
+        """Names of the latents: columns of ``transform`` and nodes of the graph."""
+        return [f"z{i}" for i in range(self.n_latents)]
+
+    @property
+    def graph(self) -> nx.DiGraph | None:
+        """The recovered graph over `latent_names`, or None."""
+        if self.adjacency is None:
+            return None
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.latent_names)
+        parents, children = np.nonzero(self.adjacency)
+        names = self.latent_names
+        graph.add_edges_from((names[i], names[j]) for i, j in zip(parents, children, strict=True))
+        return graph
+
+    @property
+    def failed_checks(self) -> tuple[Check, ...]:
+        """The assumptions that the data contradict."""
+        return tuple(check for check in self.checks if check.passed is False)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.n_latents} latents in {self.seconds:.1f} s on {self.device}",
+            f"guarantee: {self.guarantee}",
+            *(f"check: {check}" for check in self.checks),
+        ]
+        if self.adjacency is not None:
+            lines.insert(1, f"graph: {int(self.adjacency.sum())} edges")
+        return "\n".join(lines)

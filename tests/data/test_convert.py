@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from crlearn.data import (
+    Dataset,
+    from_anndata,
+    from_pandas,
+    from_polars,
+    make_multi_node,
+    read_table,
+    to_anndata,
+    to_pandas,
+    to_polars,
+    write_table,
+)
+from crlearn.exceptions import MissingExtraError
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+ad = pytest.importorskip("anndata")
+sparse = pytest.importorskip("scipy.sparse")
+
+RNG = np.random.default_rng(0)
+DATASETS = {
+    "integers": make_multi_node(2, 3, 7, random_state=0),
+    "strings": Dataset(
+        RNG.standard_normal((4, 2)) * 1e-7, ["ctrl", "b", "b", "ctrl"], names=["gene 1", "gene,2"]
+    ),
+    "unlabelled": Dataset(RNG.standard_normal((4, 2)), names=["a", "b"]),
+}
+CONVERTERS = {
+    "pandas": (to_pandas, from_pandas),
+    "polars": (to_polars, from_polars),
+    "anndata": (to_anndata, from_anndata),
+}
+
+
+def assert_same(first, second):
+    np.testing.assert_array_equal(first.X, second.X)
+    assert first.names == second.names
+    assert first.environments == second.environments
+    if first.y is None:
+        assert second.y is None
+    else:
+        np.testing.assert_array_equal(first.y, second.y)
+        assert first.y.dtype.kind == second.y.dtype.kind
+
+
+@pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS.keys())
+@pytest.mark.parametrize(("to", "back"), CONVERTERS.values(), ids=CONVERTERS.keys())
+def test_round_trip(dataset, to, back):
+    column = None if dataset.y is None else "environment"
+    assert_same(back(to(dataset), environment_column=column), dataset)
+
+
+@pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS.keys())
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "CSV"])
+def test_file_round_trip(dataset, ending, tmp_path):
+    path = tmp_path / f"table.{ending}"
+    column = None if dataset.y is None else "batch"
+    write_table(dataset, path, environment_column="batch")
+    assert_same(read_table(str(path), environment_column=column), dataset)
+
+
+def test_converted_frames_hold_the_environment_last():
+    for frame in (to_pandas(DATASETS["strings"]), to_polars(DATASETS["strings"])):
+        assert list(frame.columns) == ["gene 1", "gene,2", "environment"]
+
+
+def test_categories_give_the_order():
+    labels = ["low", "high", "low"]
+    frame = pd.DataFrame({"a": [1, 2, 3]})
+    frame["dose"] = pd.Categorical(labels, categories=["none", "low", "high"], ordered=True)
+    assert from_pandas(frame, "dose").environments == ("low", "high")
+    polars_frame = pl.DataFrame(
+        {"a": [1, 2, 3], "dose": pl.Series(labels, dtype=pl.Enum(["none", "low", "high"]))}
+    )
+    assert from_polars(polars_frame, "dose").environments == ("low", "high")
+
+
+def test_integers_booleans_and_nullable_numbers_are_numbers():
+    frame = pd.DataFrame({"a": [1, 2], "b": [True, False], "c": pd.array([1, 2], dtype="Int64")})
+    np.testing.assert_array_equal(from_pandas(frame).X, [[1, 1, 1], [2, 0, 2]])
+    polars_frame = pl.DataFrame({"a": [1, 2], "b": [True, False]})
+    np.testing.assert_array_equal(from_polars(polars_frame).X, [[1, 1], [2, 0]])
+
+
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_matrix, sparse.csc_array])
+def test_anndata_dense_and_sparse(container):
+    X = np.array([[0.0, 1.5], [2.0, 0.0], [0.0, 0.0]])
+    obs = pd.DataFrame({"guide": ["a", "b", "a"]}, index=list("123"))
+    adata = ad.AnnData(container(X), obs=obs)
+    adata.layers["doubled"] = container(2 * X)
+    dataset = from_anndata(adata, "guide")
+    np.testing.assert_array_equal(dataset.X, X)
+    assert dataset.environments == ("a", "b")
+    np.testing.assert_array_equal(from_anndata(adata, layer="doubled").X, 2 * X)
+
+
+def test_labels_that_look_like_missing_values(tmp_path):
+    path = tmp_path / "screen.csv"
+    path.write_text("gene,guide\n1.0,NA\n2.0,None\n3.0,KRAS\n")
+    assert read_table(path, "guide").environments == ("KRAS", "NA", "None")
+
+
+def test_empty_labels_are_missing(tmp_path):
+    path = tmp_path / "screen.csv"
+    path.write_text("gene,guide\n1.0,KRAS\n2.0,\n")
+    with pytest.raises(ValueError, match="Some are missing"):
+        read_table(path, "guide")
+
+
+def test_labels_with_leading_zeros_stay_text(tmp_path):
+    path = tmp_path / "plates.csv"
+    path.write_text("gene,plate\n1.0,001\n2.0,002\n")
+    assert read_table(path, "plate").environments == ("001", "002")
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+    def test_missing_environment_column(self, make):
+        read = from_pandas if make is pd.DataFrame else from_polars
+        with pytest.raises(ValueError, match=r"no column 'batch'.* The columns are: a, b"):
+            read(make({"a": [1.0], "b": [2.0]}), "batch")
+
+    @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+    def test_columns_that_are_not_numbers(self, make):
+        read = from_pandas if make is pd.DataFrame else from_polars
+        frame = make({"a": [1.0, 2.0], "sex": ["f", "m"], "site": ["x", "y"]})
+        with pytest.raises(ValueError, match=r"not: 'sex' \(such as 'f'\), 'site' \(such as 'x'\)"):
+            read(frame)
+
+    @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+    def test_missing_values_are_located(self, make):
+        read = from_pandas if make is pd.DataFrame else from_polars
+        with pytest.raises(ValueError, match="in the features b"):
+            read(make({"a": [1.0, 2.0], "b": [1.0, None]}))
+
+    @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+    def test_missing_labels(self, make):
+        read = from_pandas if make is pd.DataFrame else from_polars
+        with pytest.raises(ValueError, match="'batch' must hold an environment label in every row"):
+            read(make({"a": [1.0, 2.0], "batch": ["x", None]}), "batch")
+
+    @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+    def test_no_rows_and_no_features(self, make):
+        read = from_pandas if make is pd.DataFrame else from_polars
+        with pytest.raises(ValueError, match="no rows"):
+            read(make({"a": np.empty(0)}))
+        with pytest.raises(ValueError, match="features are needed"):
+            read(make({"batch": [1, 2]}), "batch")
+
+    def test_repeated_columns(self):
+        with pytest.raises(ValueError, match=r"distinct names. Repeated: a"):
+            from_pandas(pd.DataFrame([[1, 2, 3]], columns=["a", "b", "a"]))
+
+    def test_name_that_is_taken(self):
+        dataset = Dataset(np.ones((2, 1)), [0, 1], names=["environment"])
+        for convert in (to_pandas, to_polars):
+            with pytest.raises(ValueError, match="already a feature called 'environment'"):
+                convert(dataset)
+
+    def test_anndata_column_and_layer(self):
+        adata = to_anndata(DATASETS["strings"])
+        with pytest.raises(ValueError, match="'guide'; the columns are: environment"):
+            from_anndata(adata, "guide")
+        with pytest.raises(ValueError, match="Got 'counts' instead"):
+            from_anndata(adata, layer="counts")
+
+    def test_bad_numbers_in_a_file(self, tmp_path):
+        path = tmp_path / "table.csv"
+        path.write_text("width,height\n1.0,2.0\n3.0,tall\n")
+        with pytest.raises(ValueError, match=r"'height' \(such as 'tall'\)"):
+            read_table(path)
+
+    @pytest.mark.parametrize("text", ["", "\n"])
+    def test_empty_file(self, tmp_path, text):
+        path = tmp_path / "table.csv"
+        path.write_text(text)
+        with pytest.raises(ValueError, match="is empty"):
+            read_table(path)
+
+    def test_header_only(self, tmp_path):
+        path = tmp_path / "table.csv"
+        path.write_text("a,b\n")
+        with pytest.raises(ValueError, match="no rows"):
+            read_table(path)
+
+    def test_ragged_file(self, tmp_path):
+        path = tmp_path / "table.csv"
+        path.write_text("a,b\n1,2\n1,2,3,4\n")
+        with pytest.raises(ValueError, match="cannot be read as a table"):
+            read_table(path)
+
+    def test_broken_parquet(self, tmp_path):
+        path = tmp_path / "table.parquet"
+        path.write_bytes(b"not a table")
+        with pytest.raises(ValueError, match="is not a Parquet file"):
+            read_table(path)
+
+    def test_unknown_type(self, tmp_path):
+        with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet"):
+            read_table(tmp_path / "table.xlsx")
+
+    def test_no_such_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="There is no file"):
+            read_table(tmp_path / "table.csv")
+
+    def test_package_that_is_not_installed(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "polars", None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'crlearn\[frames\]'"):
+            to_polars(DATASETS["unlabelled"])
+
+
+def test_frames_are_not_imported_with_the_folder():
+    code = (
+        "import sys, crlearn.data; "
+        "print(sorted({'pandas', 'polars', 'anndata', 'pyarrow'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,137 @@
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlearn.metrics._comparison import Comparison, Unavailable
+from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
+
+CHAIN = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
+Z = np.random.default_rng(0).normal(size=(50, 3))
+
+
+def comparison(columns, *, mixing: Any = None, encoder: Any = None, **result):
+    """Recovered latents are the given columns of the true ones."""
+    truth: Any = SimpleNamespace(
+        Z=Z,
+        noise=Z,
+        graph=CHAIN,
+        targets=np.eye(3, dtype=bool),
+        mixing=SimpleNamespace(matrix=mixing),
+    )
+    Z_hat = np.random.default_rng(1).normal(size=(50, len(columns)))
+    for j, column in enumerate(columns):
+        if column is not None:
+            Z_hat[:, j] = -2 * Z[:, column]
+    encoder = encoder or LinearEncoder(np.eye(len(columns), 3), np.zeros(3))
+    found = Result(encoder, Guarantee("scale", "exact", "text"), **result)
+    return Comparison(truth, found, Z, Z_hat)
+
+
+def matrix(n_nodes, *edges):
+    adjacency = np.zeros((n_nodes, n_nodes), dtype=bool)
+    for edge in edges:
+        adjacency[edge] = True
+    return adjacency
+
+
+def test_graph_is_read_through_the_matching():
+    found = comparison([2, 0, 1], adjacency=matrix(3, (1, 2), (2, 0)))
+    assert found.matching.tolist() == [[0, 1], [1, 2], [2, 0]]
+    graph, graph_hat = found.graphs
+    np.testing.assert_array_equal(graph, CHAIN)
+    np.testing.assert_array_equal(graph_hat, CHAIN)
+
+
+def test_missing_latents_are_isolated_nodes():
+    graph, graph_hat = comparison([2, 1], adjacency=matrix(2, (1, 0))).graphs
+    np.testing.assert_array_equal(graph, CHAIN)
+    np.testing.assert_array_equal(graph_hat, matrix(3, (1, 2)))
+
+
+def test_surplus_latents_are_isolated_nodes_of_the_truth():
+    graph, graph_hat = comparison([None, 0, 1, 2], adjacency=matrix(4, (0, 3), (1, 2))).graphs
+    np.testing.assert_array_equal(graph, matrix(4, (0, 1), (1, 2)))
+    np.testing.assert_array_equal(graph_hat, matrix(4, (3, 2), (0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ([1, 0, 2], np.eye(3)[[1, 0, 2]]),
+        ([0, 2], np.eye(3)[[0, 2, 1]] * [1, 0, 1]),
+    ],
+)
+def test_targets_are_read_through_the_matching(columns, expected):
+    found = comparison(columns, targets=np.eye(3, len(columns), dtype=bool))
+    targets, targets_hat = found.targets
+    np.testing.assert_array_equal(targets, np.eye(3))
+    np.testing.assert_array_equal(targets_hat, expected)
+
+
+def test_linear_maps_are_in_true_order():
+    mixing = np.eye(3)
+    found = comparison([2, 0, 1], mixing=mixing, encoder=LinearEncoder(np.eye(3)[[2, 0, 1]], Z[0]))
+    encoder, true_mixing = found.linear_maps
+    np.testing.assert_array_equal(encoder, np.eye(3))
+    np.testing.assert_array_equal(true_mixing, mixing)
+    np.testing.assert_allclose(found.mixing_hat, np.eye(3)[:, [2, 0, 1]], atol=1e-12)
+
+
+def test_stated_quantities_come_first():
+    details = {
+        "layers": [[0, 1], [2]],
+        "blocks": [[0], [1, 2]],
+        "noise_encoder": lambda X: X + 1,
+    }
+    decoder = LinearDecoder(np.ones((3, 3)), np.zeros(3))
+    found = comparison([0, 1, 2], adjacency=CHAIN, details=details, decoder=decoder)
+    np.testing.assert_array_equal(found.mixing_hat, np.ones((3, 3)))
+    assert found.layers_hat == [[0, 1], [2]]
+    assert found.blocks_hat == [[0], [1, 2]]
+    assert found.recovers_noise
+    np.testing.assert_array_equal(found.noise_hat, Z + 1)
+
+
+def test_layers_default_to_those_of_the_graph():
+    found = comparison([0, 1, 2], adjacency=CHAIN)
+    assert [np.asarray(layer).tolist() for layer in found.layers_hat] == [[2], [1], [0]]
+    assert [np.asarray(layer).tolist() for layer in found.layers] == [[2], [1], [0]]
+    assert not found.recovers_noise
+
+
+NONLINEAR: Any = SimpleNamespace(n_latents=3)
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "reason"),
+    [
+        (comparison([0, 1, 2]), "graphs", "recovers no graph"),
+        (comparison([0, 1, 2]), "layers_hat", "recovers no graph"),
+        (comparison([0, 1, 2], adjacency=CHAIN | CHAIN.T), "graphs", "cycles or undirected edges"),
+        (comparison([0, 1, 2]), "targets", "recovers no targets"),
+        (
+            comparison([0, 1, 2], targets=CHAIN[:2]),
+            "targets",
+            "knows 2 environments",
+        ),
+        (comparison([0, 1, 2]), "noise_hat", "no exogenous noises"),
+        (comparison([0, 1, 2]), "blocks_hat", "no blocks"),
+        (comparison([0, 1, 2]), "linear_maps", "true mixing is not linear"),
+        (comparison([0, 1, 2]), "mixing", "true mixing is not linear"),
+        (comparison([0, 1, 2], encoder=NONLINEAR), "linear_maps", "encoder is not linear"),
+        (comparison([0, 1, 2], encoder=NONLINEAR), "mixing_hat", "encoder is not linear"),
+        (comparison([0, 1], mixing=np.eye(3)), "linear_maps", "recovers 2 latents and there are 3"),
+        (
+            comparison(
+                [0, 1, 2], mixing=np.eye(3), encoder=LinearEncoder(np.diag([1.0, 1, 0]), Z[0])
+            ),
+            "linear_maps",
+            "depends on no true latent",
+        ),
+    ],
+)
+def test_what_is_not_there_is_said(found, name, reason):
+    with pytest.raises(Unavailable, match=reason):
+        getattr(found, name)

@@ -1,0 +1,226 @@
+from types import SimpleNamespace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from crlearn import metrics
+from crlearn.metrics import evaluate
+from crlearn.result import Guarantee, LinearEncoder, Result
+
+MIXING = np.random.default_rng(0).normal(size=(5, 3))
+GRAPH = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]], dtype=bool)
+TARGETS = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=bool)
+LEVELS = ("scale", "parents", "ancestors", "layers", "blocks", "span", "none")
+
+
+def world(mixing: Any = MIXING) -> Any:
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=(200, 3))
+    Z = noise @ np.linalg.inv(np.eye(3) - 0.5 * GRAPH)
+    truth = SimpleNamespace(
+        Z=Z, noise=noise, graph=GRAPH, targets=TARGETS, mixing=SimpleNamespace(matrix=mixing)
+    )
+    return SimpleNamespace(X=Z @ MIXING.T, truth=truth)
+
+
+class FakeModel:
+    """A fitted model that applies a matrix to the latents that the world's mixing hides."""
+
+    n_features_in_ = 5
+
+    def __init__(self, unmixing, latents: Any = "scale", graph: Any = "exact", **result):
+        encoder = LinearEncoder(np.asarray(unmixing) @ np.linalg.pinv(MIXING), np.zeros(5))
+        self.result_ = Result(encoder, Guarantee(latents, graph, "text"), **result)
+
+    def transform(self, X):
+        return self.result_.encoder(X)
+
+
+def perfect(latents="scale", graph="exact", **result):
+    """The truth in another order, sign and scale."""
+    order = [2, 0, 1]
+    unmixing = np.diag([-2.0, 0.5, 3.0])[order]
+    adjacency = GRAPH[np.ix_(order, order)]
+    return FakeModel(
+        unmixing, latents, graph, adjacency=adjacency, targets=TARGETS[:, order], **result
+    )
+
+
+LATENT_METRICS = {
+    "scale": ["mcc", "mcc_spearman", "r2", "scale_error"],
+    "parents": ["mcc", "r2", "parent_error"],
+    "ancestors": ["mcc", "r2", "ancestor_error"],
+    "layers": ["layer_recovery", "mac", "mac_matched", "r2"],
+    "blocks": ["block_recovery", "r2"],
+    "span": ["mcc", "r2"],
+    "none": ["mcc", "r2"],
+}
+GRAPH_METRICS = {
+    "exact": ["shd", "edge_precision", "edge_recall", "edge_f1"],
+    "closure": ["shd_closure"],
+    "cpdag": ["shd_cpdag"],
+    "none": [],
+}
+
+
+def noise_encoder(X):
+    return X @ np.linalg.pinv(MIXING).T @ (np.eye(3) - 0.5 * GRAPH)
+
+
+@pytest.mark.parametrize("latents", LEVELS)
+def test_latent_metrics_follow_the_guarantee(latents):
+    details = {"blocks": [[0, 1], [2]], "noise_encoder": noise_encoder}
+    model = FakeModel(np.eye(3), latents, "none", adjacency=GRAPH, details=details)
+    evaluation = evaluate(model, world())
+    assert list(evaluation) == LATENT_METRICS[latents]
+    assert dict(evaluation) == pytest.approx(evaluation.perfect, abs=1e-9)
+
+
+@pytest.mark.parametrize("graph", ["exact", "closure", "cpdag", "none"])
+def test_graph_metrics_follow_the_guarantee(graph):
+    evaluation = evaluate(perfect("none", graph), world())
+    assert list(evaluation) == ["mcc", "r2", *GRAPH_METRICS[graph], "targets_right"]
+    assert dict(evaluation) == pytest.approx(evaluation.perfect)
+
+
+def test_everything_is_compared_in_the_matching():
+    evaluation = evaluate(perfect(), world())
+    assert evaluation.matching.tolist() == [[0, 1], [1, 2], [2, 0]]
+    assert dict(evaluation) == pytest.approx(evaluation.perfect, abs=1e-9)
+
+
+def test_chance_levels_stand_beside_correlations():
+    chance = evaluate(perfect(), world()).chance
+    assert chance["mcc"] == metrics.chance_level("mcc", 3)
+    assert chance["mcc_spearman"] == metrics.chance_level("mcc_spearman", 3)
+    assert {name for name, level in chance.items() if level is not None} == {"mcc", "mcc_spearman"}
+
+
+def test_chance_of_layers_and_blocks_uses_their_sizes():
+    details = {"layers": [[2], [0, 1]]}
+    evaluation = evaluate(perfect("layers", "none", details=details), world())
+    expected = metrics.chance_level("layer_recovery", 3, sizes=[1, 1, 1], sizes_hat=[1, 2])
+    assert evaluation.chance["layer_recovery"] == expected
+    evaluation = evaluate(perfect("blocks", "none", details={"blocks": [[2], [0, 1]]}), world())
+    expected = metrics.chance_level("block_recovery", 3, sizes_hat=[1, 2])
+    assert evaluation.chance["block_recovery"] == expected
+
+
+def test_layers_without_noises_are_compared_up_to_upstream():
+    # Row i may hold its parents, which are all upstream in this graph.
+    unmixing = np.eye(3) + 0.7 * GRAPH.T
+    model = FakeModel(unmixing, "layers", "none", adjacency=GRAPH)
+    evaluation = evaluate(model, world())
+    assert list(evaluation) == ["layer_recovery", "r2"]
+    assert evaluation["layer_recovery"] == pytest.approx(1)
+
+
+def test_parents_are_no_error_but_others_are():
+    chain = nx.to_numpy_array(nx.path_graph(3, create_using=nx.DiGraph)) != 0
+    data = world()
+    data.truth.graph = chain
+    unmixing = np.array([[1, 0, 0], [0.5, 1, 0], [0.4, 0.3, 1]])
+    scores = evaluate(FakeModel(unmixing), data, ["scale_error", "parent_error", "ancestor_error"])
+    assert scores["scale_error"] > scores["parent_error"] > 0.1
+    assert scores["ancestor_error"] == pytest.approx(0, abs=1e-9)
+
+
+def test_fewer_latents_than_true():
+    model = FakeModel(np.eye(3)[[2, 1]], adjacency=[[False, False], [True, False]])
+    evaluation = evaluate(model, world())
+    assert evaluation["mcc"] < 0.9
+    assert evaluation["shd"] == 2
+    assert evaluation["edge_precision"] == 1
+    assert "scale_error" not in evaluation
+    assert evaluation.matching.tolist() == [[1, 1], [2, 0]]
+    assert evaluation.chance["mcc"] == metrics.chance_level("mcc", 3, n_recovered=2)
+
+
+def test_more_latents_than_true():
+    adjacency = np.zeros((4, 4), dtype=bool)
+    adjacency[:3, :3] = GRAPH
+    adjacency[3, 0] = True
+    unmixing = np.concatenate([np.eye(3), [[0.4, -0.3, 0.2]]])
+    evaluation = evaluate(FakeModel(unmixing, adjacency=adjacency), world())
+    assert evaluation["mcc"] == pytest.approx(1)
+    assert evaluation["shd"] == 1
+    assert evaluation["edge_recall"] == 1
+    assert "scale_error" not in evaluation
+
+
+def test_nonlinear_mixing_leaves_out_what_needs_linear():
+    assert "scale_error" not in evaluate(perfect(), world(mixing=None))
+
+
+def test_a_model_without_graph():
+    assert list(evaluate(FakeModel(np.eye(3)), world())) == LATENT_METRICS["scale"]
+
+
+def test_named_metrics_in_the_order_asked():
+    names = ["relmse", "shd", "frobenius"]
+    model = FakeModel(np.eye(3)[[1, 0, 2]] * -1.0, adjacency=GRAPH[np.ix_([1, 0, 2], [1, 0, 2])])
+    evaluation = evaluate(model, world(), names)
+    assert list(evaluation) == names
+    assert dict(evaluation) == pytest.approx(dict.fromkeys(names, 0), abs=1e-9)
+    assert list(evaluate(model, world(), "shd")) == ["shd"]
+
+
+def test_every_metric_at_once():
+    with pytest.raises(ValueError, match="metrics must be among") as caught:
+        evaluate(perfect(), world(), ["?"])
+    names = str(caught.value).removeprefix("metrics must be among ").split(". Got")[0].split(", ")
+    assert set(names) - set(metrics.__all__) == {"mcc_spearman"}
+    details = {"blocks": [[0, 1], [2]], "noise_encoder": noise_encoder}
+    model = FakeModel(np.eye(3), adjacency=GRAPH, targets=TARGETS, details=details)
+    evaluation = evaluate(model, world(), names)
+    assert dict(evaluation) == pytest.approx(evaluation.perfect, abs=1e-9)
+
+
+def test_unknown_metric():
+    with pytest.raises(ValueError, match=r"metrics must be among mcc, .* Got 'mmc', 'sdh'"):
+        evaluate(perfect(), world(), ["mmc", "shd", "sdh"])
+
+
+def test_metric_that_cannot_be_computed_says_why_and_what_can():
+    message = "'mac' cannot be computed here: .* no exogenous noises. Available are mcc, .*shd"
+    with pytest.raises(ValueError, match=message):
+        evaluate(perfect(), world(), ["mac"])
+
+
+def test_dataset_without_truth():
+    data = world()
+    data.truth = None
+    with pytest.raises(ValueError, match="dataset must hold the truth"):
+        evaluate(perfect(), data)
+
+
+def test_dataset_with_other_features():
+    data = world()
+    data.X = data.X[:, :4]
+    with pytest.raises(ValueError, match=r"must have the 5 features .* Got 4 features"):
+        evaluate(perfect(), data)
+
+
+def test_model_that_is_not_fitted():
+    model = perfect()
+    del model.result_
+    with pytest.raises(NotFittedError, match="Got a FakeModel that is not; call its fit first"):
+        evaluate(model, world())
+
+
+def test_latents_that_are_not_finite():
+    model: Any = perfect()
+    model.transform = lambda X: np.full((len(X), 3), np.nan)
+    with pytest.raises(ValueError, match=r"model.transform\(dataset.X\) must be finite"):
+        evaluate(model, world())
+
+
+def test_data_frames_from_set_output():
+    pandas = pytest.importorskip("pandas")
+    model: Any = perfect()
+    encoder = model.result_.encoder
+    model.transform = lambda X: pandas.DataFrame(encoder(X))
+    assert evaluate(model, world())["mcc"] == pytest.approx(1)
