@@ -249,9 +249,7 @@ def test_an_interrupt_keeps_the_best_weights_so_far():
             raise KeyboardInterrupt
 
     with pytest.warns(UserWarning, match="the best weights so far are kept"):
-        training = train(
-            Regression(), regression_data(), SETTINGS, seed=0, after_chunk=interrupt
-        )
+        training = train(Regression(), regression_data(), SETTINGS, seed=0, after_chunk=interrupt)
     assert training.stopped == "interrupted"
     assert len(training.history["epoch"]) == 4
     assert training.loss == training.history["validation_loss"].min().astype(np.float32)

@@ -16,6 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
+AnyArray = Array | np.ndarray
+
 
 def leaky_relu(x: Any) -> Any:
     """Identity above zero, slope 0.2 below: piecewise linear and invertible."""
@@ -34,8 +36,8 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"leaky_relu": leaky_relu, "tanh"
 class MLP(eqx.Module):
     """Fully connected network; the activation follows every layer but the last."""
 
-    weights: tuple[Float[Array, "inputs outputs"], ...]
-    biases: tuple[Float[Array, " outputs"], ...]
+    weights: tuple[Float[AnyArray, "inputs outputs"], ...]
+    biases: tuple[Float[AnyArray, " outputs"], ...]
     activation: str = eqx.field(static=True, default="leaky_relu")
 
     @classmethod
@@ -50,7 +52,7 @@ class MLP(eqx.Module):
         biases = tuple(jax.numpy.zeros(outputs) for _, outputs in shapes)
         return cls(weights, biases, activation)
 
-    def __call__(self, x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows outputs"]:
+    def __call__(self, x: Float[AnyArray, "*rows inputs"]) -> Float[AnyArray, "*rows outputs"]:
         """Return the outputs of each row of `x`."""
         activate = ACTIVATIONS[self.activation]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
@@ -79,5 +81,5 @@ class NetworkMap:
     def __call__(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the image of each row of `X`."""
         inputs = (np.asarray(X, dtype=float) - self.input_mean) / self.input_scale
-        outputs: Any = self.network(inputs)  # type: ignore[arg-type]
+        outputs = np.asarray(self.network(inputs))
         return outputs[:, : self.n_latents] * self.output_scale + self.output_mean

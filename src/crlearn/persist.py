@@ -231,13 +231,13 @@ def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:
 
 def _rebuild_estimator(record: dict[str, Any]) -> BaseCRL:
     methods = import_module("crlearn.methods")
-    if record["class"] not in methods.__all__:
-        raise CorruptFileError(
-            f"The file names an estimator '{record['class']}' unknown to crlearn."
-        )
-    estimator = getattr(methods, record["class"])(**record["parameters"])
+    if record["class"] not in methods.ESTIMATORS:
+        raise CorruptFileError(f"The file names an unknown estimator '{record['class']}'.")
+    estimator = methods.ESTIMATORS[record["class"]](**record["parameters"])
     for name, value in record["fitted"].items():
-        setattr(estimator, name, value)
+        if not name.endswith("_"):
+            raise CorruptFileError(f"The file sets '{name}', which is no fitted attribute.")
+        vars(estimator)[name] = value
     return estimator
 
 

@@ -14,8 +14,8 @@ from crlearn.config import get_config
 @contextmanager
 def progress_bar(description: str, total: int, done: int = 0) -> Iterator[Callable[[str], None]]:
     """Show a bar and yield a function that moves it one step, with a note beside it."""
-    console = Console(stderr=True)
     wanted = get_config().progress
+    console = Console(stderr=True, force_terminal=True if wanted is True else None)
     shown = console.is_terminal if wanted == "auto" else wanted
     with Progress(
         TextColumn("{task.description}"),

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from crlearn.data import Gaussian, make_noise
-from crlearn.data._noise import NOISE_FAMILIES, NoNoise
+from crlearn.data._noise import NOISE_FAMILIES, Fixed
 
 SCIPY: dict[str, Any] = {
     "gaussian": stats.norm(),
@@ -49,9 +49,9 @@ def test_scaled_follows_its_values():
     np.testing.assert_allclose(after, before / 4.0)
 
 
-def test_no_noise_is_zero():
-    np.testing.assert_array_equal(NoNoise().sample(np.random.default_rng(0), 3), 0.0)
-    assert not NoNoise().has_density
+def test_fixed_is_zero():
+    np.testing.assert_array_equal(Fixed().sample(np.random.default_rng(0), 3), 0.0)
+    assert not Fixed().has_density
 
 
 def test_unknown_family():

@@ -111,9 +111,9 @@ class Truth:
         if self.scms is None:
             raise ValueError(
                 "Densities and scores need the structural causal models of this world, and they "
-                "are not here: a dataset that was loaded from a file does not hold them, and "
-                "latents that switch off have no density. Make the world again with the same "
-                "random_state."
+                "are not here: a file does not hold mechanisms that are a user's own functions, "
+                "and latents that switch off have no density. In the first case, make the world "
+                "again with the same random_state."
             )
         if not 0 <= environment < len(self.scms):
             raise ValueError(

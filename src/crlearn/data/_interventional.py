@@ -75,6 +75,11 @@ def make_linear_interventional(
         ``"known"`` also gives the targets as ``known_targets``.
     random_state
         Seed or generator.
+
+    References
+    ----------
+    Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear
+    and general transformations, JMLR 26, 2025.
     """
     _check_hard_or_soft(intervention)
     single = [
@@ -138,6 +143,11 @@ def make_multi_node(
         See `make_linear_interventional`; here the paper keeps the first model.
     mixing, measurement_noise, targets, random_state
         See `make_linear_interventional`.
+
+    References
+    ----------
+    Varıcı, Acartürk, Shanmugam and Tajer, Linear causal representation learning from unknown
+    multi-node interventions, NeurIPS 2024.
     """
     _check_hard_or_soft(intervention)
     model_seed, sets_seed, mixing_seed, sample_seed = independent_seeds(random_state, 4)
@@ -196,6 +206,11 @@ def make_coupled_interventional(
         ``"tanh"`` or ``"tanh_mlp"`` as in the paper, or whatever `make_mixing` takes.
     measurement_noise, targets, random_state
         See `make_linear_interventional`.
+
+    References
+    ----------
+    Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear
+    and general transformations, JMLR 26, 2025.
     """
     rounds = [
         Intervention(j, "hard", variance_factor=factor)
@@ -282,6 +297,11 @@ def make_multi_domain(
         ``"known"`` also gives the targets as ``known_targets``.
     random_state
         Seed or generator.
+
+    References
+    ----------
+    Wu, von Kügelgen and Blei, Multi-domain empirical Bayes for linearly-mixed causal
+    representations, 2026.
     """
     model_seed, mixing_seed, sample_seed = independent_seeds(random_state, 3)
     rng = np.random.default_rng(model_seed)

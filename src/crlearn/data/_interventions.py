@@ -10,7 +10,7 @@ import numpy as np
 
 from crlearn.data._mechanisms import Scaled, as_mechanism
 from crlearn.data._node import Node
-from crlearn.data._noise import NoNoise
+from crlearn.data._noise import Fixed
 
 PerTarget = float | Sequence[float] | None
 
@@ -92,7 +92,7 @@ class Intervention:
     def applied_to(self, node: Node, n_parents: int, position: int) -> Node:
         """Return what becomes of the node that is number `position` among the targets."""
         if self.kind == "do":
-            return Node(None, NoNoise(), offset=self._at("value", position))
+            return Node(None, Fixed(), offset=self._at("value", position))
         noise = node.noise.with_variance(self._new_variance(node, position))
         if self.kind == "hard":
             mean = self._at("mean", position)

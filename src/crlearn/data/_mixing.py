@@ -248,8 +248,8 @@ def make_mixing(
     Parameters
     ----------
     mixing
-        ``"gaussian"``, ``"well_conditioned"``, ``"orthonormal"``, ``"tanh"``, ``"tanh_mlp"``,
-        ``"leaky_relu"``; or a matrix ``(n_features, n_latents)``; or a `Mixing`.
+        ``"gaussian"``, ``"well_conditioned"`` (also called ``"linear"``), ``"orthonormal"``,
+        ``"tanh"``, ``"tanh_mlp"``, ``"leaky_relu"``; or a matrix ``(n_features, n_latents)``; or a `Mixing`.
     n_latents, n_features
         Dimensions; `n_features` is `n_latents` by default.
     random_state
@@ -266,6 +266,8 @@ def make_mixing(
                 f"Got one from {own.n_latents} to {own.n_features} instead."
             )
         return own
+    if mixing == "linear":
+        mixing = "well_conditioned"
     if mixing in _RANDOM_WEIGHTS:
         return linear_mixing(n_latents, n_features, mixing, random_state, **options)
     constructors = {

@@ -104,8 +104,8 @@ class Gumbel(Noise):
         return -raw - xp.exp(-raw) + np.log(np.pi / np.sqrt(6))
 
 
-class NoNoise(Noise):
-    """Always zero. What a do-intervention leaves; it has no density."""
+class Fixed(Noise):
+    """No noise at all: always zero. What a do-intervention leaves; it has no density."""
 
     has_density: ClassVar[bool] = False
 

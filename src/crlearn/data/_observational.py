@@ -17,7 +17,6 @@ from crlearn.data._scm import make_scm
 from crlearn.data._worlds import make_world, observe
 
 _MOST_DRAWS = 1000
-_ACTIVE_SHARES = {"half": 0.5, "three_quarters": 0.75}
 
 
 def make_observational(
@@ -35,7 +34,7 @@ def make_observational(
     measurement_noise: float = 0.0,
     random_state: RandomState = None,
 ) -> Dataset:
-    """Linear mixing of nonlinear latents, observational data only (the world of paper 000).
+    """Linear mixing of nonlinear latents, observational data only.
 
     There is one environment and no ``y``.
 
@@ -61,6 +60,11 @@ def make_observational(
         Standard deviation of the Gaussian noise that is added to each feature.
     random_state
         Seed or generator.
+
+    References
+    ----------
+    Welch, Zhang and Uhler, Identifiability guarantees for causal disentanglement from purely
+    observational data, NeurIPS 2024.
     """
     variance_seed, world_seed = independent_seeds(random_state, 2)
     variances = np.random.default_rng(variance_seed).uniform(*noise_variance, size=n_latents)
@@ -132,6 +136,11 @@ def make_sparse_mixture(
         Standard deviation of the Gaussian noise that is added to each feature.
     random_state
         Seed or generator.
+
+    References
+    ----------
+    Xu, Lachapelle and Magliacane, Identifiability of potentially degenerate Gaussian mixture models
+    with piecewise affine mixing.
     """
     model_seed, mask_seed, mixing_seed, sample_seed = independent_seeds(random_state, 4)
     model_rng = np.random.default_rng(model_seed)
@@ -174,17 +183,12 @@ def make_sparse_mixture(
 
 
 def _n_active(active: str | int, n_latents: int) -> int:
-    if active == "one":
-        count = 1
-    elif isinstance(active, str):
-        if active not in _ACTIVE_SHARES:
-            raise ValueError(
-                f"'active' must be 'one', 'half', 'three_quarters' or a number. Got {active!r} "
-                "instead."
-            )
-        count = int(_ACTIVE_SHARES[active] * n_latents)
-    else:
-        count = active
+    counts = {"one": 1, "half": n_latents // 2, "three_quarters": 3 * n_latents // 4}
+    if isinstance(active, str) and active not in counts:
+        raise ValueError(
+            f"'active' must be 'one', 'half', 'three_quarters' or a number. Got {active!r} instead."
+        )
+    count = counts[active] if isinstance(active, str) else active
     if not 1 <= count < n_latents:
         raise ValueError(
             f"'active' must leave at least one latent on and one off. Got {count} active of "

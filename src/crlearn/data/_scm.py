@@ -264,15 +264,13 @@ def make_scm(
     families = _one_for_each_latent(noise, n, "noise")
     scales = _one_for_each_latent(noise_scale, n, "noise_scale")
     means = _one_for_each_latent(noise_mean, n, "noise_mean")
-    nodes = []
-    for j, n_parents in enumerate(adjacency.sum(axis=0)):
-        drawn = (
-            random_mechanism(kinds[j], int(n_parents), rng, **(mechanism_options or {}))
-            if n_parents
-            else None
-        )
-        nodes.append(Node(drawn, make_noise(families[j], scales[j], means[j])))
-    return SCM(adjacency, nodes)
+    options = mechanism_options or {}
+    mechanisms = [
+        random_mechanism(kind, int(n_parents), rng, **options) if n_parents else None
+        for kind, n_parents in zip(kinds, adjacency.sum(axis=0), strict=True)
+    ]
+    noises = map(make_noise, families, scales, means)
+    return SCM(adjacency, [*map(Node, mechanisms, noises)])
 
 
 def _one_for_each_latent(given: Any, n_latents: int, name: str) -> Sequence[Any]:

@@ -38,7 +38,7 @@ def make_latent_anm(
     measurement_noise: float = 0.0,
     random_state: RandomState = None,
 ) -> Dataset:
-    """Nonlinear mixing, mechanisms and noise that change with an auxiliary variable (paper 003).
+    """Nonlinear mixing, mechanisms and noise that change with an auxiliary variable.
 
     ``y`` is the number of the segment. The effect of a parent is a sum of two saturating steps,
     whose places are the same in all segments and whose heights are not. Every segment changes
@@ -71,6 +71,10 @@ def make_latent_anm(
         Standard deviation of the Gaussian noise that is added to each feature.
     random_state
         Seed or generator.
+
+    References
+    ----------
+    Towards identifiable latent additive noise models, arXiv:2403.15711.
     """
     _check_segments(n_segments, quiet)
     model_seed, mixing_seed, sample_seed = independent_seeds(random_state, 3)

@@ -94,7 +94,7 @@ def make_world(
     )
     if rescale is not None:
         first_size = samples_by_environment(n_samples, len(interventions))[0]
-        # `simulate` starts with the same seed, so that this is the very sample of the first environment.
+        # `simulate` starts with the same seed, so that this is the first environment's sample.
         base, _ = base.rescaled(base.sample(first_size, sample_seed)[1], rescale)
     return simulate(
         base,

@@ -3,4 +3,15 @@
 from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, pca_baseline
 from crlearn.methods._ivae import IVAE, ivae
 
-__all__ = ["IVAE", "ICABaseline", "PCABaseline", "ica_baseline", "ivae", "pca_baseline"]
+# Every estimator class by name: what files and the command line may ask for.
+ESTIMATORS = {method.__name__: method for method in (PCABaseline, ICABaseline, IVAE)}
+
+__all__ = [
+    "ESTIMATORS",
+    "IVAE",
+    "ICABaseline",
+    "PCABaseline",
+    "ica_baseline",
+    "ivae",
+    "pca_baseline",
+]

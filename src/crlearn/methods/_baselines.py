@@ -41,8 +41,14 @@ def whitening(
     n = choose_n_latents(n_latents, rank)
     standardised = scaling(X)
     variances, directions = np.linalg.eigh(standardised.T @ standardised / len(X))
-    leading = directions[:, ::-1][:, :n] / np.sqrt(variances[::-1][:n])
+    leading = _with_fixed_signs(directions[:, ::-1][:, :n]) / np.sqrt(variances[::-1][:n])
     return LinearEncoder(leading.T / scaling.scale, scaling.mean), checks
+
+
+def _with_fixed_signs(directions: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Make the largest entry of each column positive, so that rounding cannot turn it around."""
+    largest = np.abs(directions).argmax(axis=0)
+    return directions * np.sign(directions[largest, np.arange(directions.shape[1])])
 
 
 def pca_baseline(X: NDArray[np.floating], n_latents: int | None = None) -> Result:
@@ -84,6 +90,7 @@ def ica_baseline(
         decoder=LinearDecoder.undoing(encoder),
         guarantee=ICA_GUARANTEE,
         checks=(*checks, converged),
+        details={"n_iter": ica.n_iter_},
     )
 
 
@@ -151,6 +158,11 @@ class ICABaseline(BaseCRL):
         self.contrast = contrast
         self.max_iter = max_iter
         self.random_state = random_state
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations that the rotation took."""
+        return self._fitted_result().details["n_iter"]
 
     def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
         return ica_baseline(

@@ -53,7 +53,7 @@ GUARANTEE = Guarantee(
     "mixing is injective; no graph",
 )
 
-_SMALLEST_NOISE_VARIANCE = 1e-2  # of standardised features; without a bound the likelihood has none
+_SMALLEST_NOISE_VARIANCE = 0.03  # of standardised features; without a bound the likelihood has none
 _LARGEST_DEPENDENCE = 0.1
 
 

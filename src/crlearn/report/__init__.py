@@ -1,0 +1,10 @@
+"""Reports: one self-contained HTML page about a fit."""
+
+from crlearn.exceptions import import_extra
+
+import_extra("matplotlib", "report")
+import_extra("jinja2", "report")
+
+from crlearn.report._fit import write_report  # noqa: E402 - after the check of what it needs
+
+__all__ = ["write_report"]

@@ -1,0 +1,228 @@
+"""The commands. Each reads its arguments, calls the library and prints what came out."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from crlearn import __version__
+from crlearn.cli import _show
+from crlearn.exceptions import AssumptionWarning, DivergenceError
+
+# What the user can mend; everything else is a mistake of ours and keeps its traceback.
+_USER_ERRORS = (ValueError, OSError, ImportError, DivergenceError)
+
+
+class _OneLineErrors(TyperGroup):
+    """Commands whose errors are one line, and whose warnings are too."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AssumptionWarning)  # they are in the table of checks
+            warnings.showwarning = lambda message, *_, **__: _show.say_warning(str(message))
+            try:
+                return super().invoke(ctx)
+            except _USER_ERRORS as error:
+                if ctx.params.get("debug") or isinstance(error, BrokenPipeError):
+                    raise
+                _show.say_error(_in_words(error))
+                raise typer.Exit(2) from error
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"'{error.filename}' cannot be read or written: {error.strerror}."
+    return str(error)
+
+
+app = typer.Typer(
+    cls=_OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Causal representation learning: the hidden causes behind your measurements.",
+)
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A parameter by its name in Python; repeat."),
+]
+EnvColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column with the environment labels (in .h5ad files: of obs). In tables by default "
+        "the one called environment."
+    ),
+]
+Latents = Annotated[int | None, typer.Option(min=1, help="Number of latents.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"crlearn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def crlearn(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from; before the command.")
+    ] = False,
+) -> None:
+    """Read the options that come before a command."""
+
+
+@app.command()
+def simulate(
+    world: Annotated[str | None, typer.Argument(help="Name of a world; see --list.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write: .crl keeps the truth, .csv, .tsv and .parquet do not."),
+    ] = None,
+    n_latents: Latents = None,
+    n_features: Annotated[int | None, typer.Option(min=1, help="Number of features.")] = None,
+    n_samples: Annotated[int | None, typer.Option(min=1, help="Rows per environment.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    settings: Settings = None,
+    list_worlds: Annotated[bool, typer.Option("--list", help="List the worlds.")] = False,
+) -> None:
+    """Simulate a world whose latents are known."""
+    from crlearn.cli._choices import first_line, make_world, read_settings, worlds
+    from crlearn.cli._files import OWN_TYPE, check_data_type, write_data
+
+    if list_worlds:
+        _show.show_catalogue({name: first_line(maker) for name, maker in worlds().items()})
+        return
+    if world is None or out is None:
+        raise ValueError(
+            "simulate needs the name of a world and --out, such as: "
+            "crlearn simulate segments --out world.crl. The worlds: crlearn simulate --list."
+        )
+    check_data_type(out)
+    sizes = {"n_latents": n_latents, "n_features": n_features, "n_samples": n_samples}
+    given = {name: size for name, size in sizes.items() if size is not None}
+    dataset = make_world(world, {"random_state": seed, **given, **read_settings(settings or [])})
+    write_data(dataset, out)
+    _show.say(f"wrote {out}: {_show.describe(dataset)}")
+    if out.suffix.lower() != OWN_TYPE:
+        _show.say(f"The file holds X and the environments; only {OWN_TYPE} files keep the truth.")
+
+
+@app.command()
+def fit(
+    data: Annotated[Path, typer.Argument(help="Data: .csv, .tsv, .parquet, .h5ad or .crl.")],
+    method: Annotated[str, typer.Option(help="Name of the method, such as IVAE.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
+    env_column: EnvColumn = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Label of the reference environment.")
+    ] = None,
+    n_latents: Latents = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    settings: Settings = None,
+    checkpoint: Annotated[
+        bool,
+        typer.Option("--checkpoint", help="Keep the training's state in OUT, and resume from it."),
+    ] = False,
+) -> None:
+    """Recover the latents behind data, and write model, latents and result to a folder."""
+    from crlearn.cli._choices import build_method, read_settings
+    from crlearn.cli._files import Run, prepare_folder, read_data
+
+    parameters = {"random_state": seed, **read_settings(settings or [])}
+    if n_latents is not None:
+        parameters["n_latents"] = n_latents
+    if checkpoint:
+        parameters["checkpoint"] = str(out / "checkpoint.crl")
+    model = build_method(method, {**parameters, **({"reference": None} if reference else {})})
+    dataset = read_data(data, env_column)
+    _show.say(f"read {data}: {_show.describe(dataset)}")
+    if reference is not None:
+        model.set_params(reference=_label(reference, dataset.environments))
+    prepare_folder(out)
+    model.fit(dataset.X, dataset.y)
+    run = Run(out, model, data.resolve(), env_column, dataset.names)
+    _show.show_result(type(model).__name__, model.result_, run.write(dataset))
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a fit.")],
+    data: Annotated[
+        Path | None, typer.Argument(help="World with known latents; by default that of the fit.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Compare a fit with the truth behind simulated data."""
+    from crlearn.cli._files import Run
+    from crlearn.metrics import evaluate as compare
+
+    fitted = Run.read(run)
+    dataset = fitted.data(data)
+    if dataset.truth is None:
+        raise ValueError(
+            f"'{data or fitted.data_file}' holds no truth to compare with. Only simulated worlds "
+            "in .crl files have one; crlearn report shows the latents of other data."
+        )
+    evaluation = compare(fitted.model, dataset)
+    if as_json:
+        _show.show_json({"method": type(fitted.model).__name__, **evaluation.to_dict()})
+    else:
+        _show.say(f"{type(fitted.model).__name__} on {_show.describe(dataset)}")
+        _show.show_evaluation(evaluation)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a fit.")],
+    out: Annotated[Path, typer.Option(help="Page to write.")] = Path("report.html"),
+    data: Annotated[
+        Path | None, typer.Option(help="Rows to show; by default the data of the fit.")
+    ] = None,
+    env_column: EnvColumn = None,
+    compare: Annotated[
+        list[Path] | None, typer.Option(help="Folder of another fit to compare with; repeat.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+) -> None:
+    """Write one HTML page about a fit; it opens without a network."""
+    from crlearn.cli._files import Run
+    from crlearn.report import write_report
+
+    fitted = Run.read(run)
+    if data is None and not fitted.data_file.is_file():
+        _show.say_warning(f"'{fitted.data_file}' is gone: no latents are shown. Name it by --data.")
+        dataset = None
+    else:
+        dataset = fitted.data(data, env_column)
+    baselines = {folder.name: Run.read(folder).model for folder in compare or []}
+    _show.say(f"wrote {write_report(out, fitted.model, dataset, baselines=baselines, title=title)}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+) -> None:
+    """Simulate a world, recover its latents, compare with the baselines, write a page."""
+    from crlearn.cli._demo import run_demo
+    from crlearn.cli._files import prepare_folder
+
+    prepare_folder(out)
+    _show.say(f"the page is {run_demo(out, seed)}")
+
+
+def _label(text: str, environments: tuple[Any, ...]) -> Any:
+    """Return the environment whose label reads as `text`."""
+    for label in environments:
+        if str(label) == text:
+            return label
+    known = ", ".join(map(str, environments)) or "of which there are none"
+    raise ValueError(f"--reference must be one of the environments, {known}. Got '{text}'.")

@@ -1,0 +1,45 @@
+"""The demo: one world, one method, the baselines, one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crlearn import IVAE, ICABaseline, PCABaseline
+from crlearn.base import BaseCRL
+from crlearn.cli._files import Run, write_data
+from crlearn.cli._show import describe, say, show_comparison
+from crlearn.data import Dataset, make_segments
+from crlearn.metrics import evaluate
+from crlearn.report import write_report
+
+
+def demo_world(seed: int) -> Dataset:
+    """Independent latents that change with the environment, behind a nonlinear mixing."""
+    return make_segments(n_latents=4, n_features=8, n_samples=500, n_segments=20, random_state=seed)
+
+
+def demo_models(seed: int) -> list[BaseCRL]:
+    """Return the method of the demo and, after it, the baselines."""
+    return [
+        IVAE(n_latents=4, random_state=seed),
+        PCABaseline(n_latents=4, random_state=seed),
+        ICABaseline(n_latents=4, random_state=seed),
+    ]
+
+
+def run_demo(out: Path, seed: int) -> Path:
+    """Simulate, fit, evaluate and report; return where the page is."""
+    world = demo_world(seed)
+    world_file = out / "world.crl"
+    write_data(world, world_file)
+    say(f"simulated a world: {describe(world)}")
+    models = {type(model).__name__: model for model in demo_models(seed)}
+    for name, model in models.items():
+        say(f"fitting {name} ...")
+        model.fit(world.X, world.y)
+        Run(out / name.lower(), model, world_file.resolve(), None, world.names).write(world)
+    show_comparison(
+        [(name, evaluate(model, world), model.result_.seconds) for name, model in models.items()]
+    )
+    (_, method), *baselines = models.items()
+    return write_report(out / "report.html", method, world, baselines=dict(baselines))

@@ -1,0 +1,233 @@
+"""What the commands read and write: data files, and the folder of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+
+from crlearn import persist
+from crlearn.data import Dataset, from_anndata, read_table, write_table
+from crlearn.exceptions import CorruptFileError, import_extra
+
+if TYPE_CHECKING:
+    from crlearn.base import BaseCRL
+
+OWN_TYPE = ".crl"
+TABLE_TYPES = (".csv", ".tsv", ".parquet")
+ENVIRONMENT_COLUMN = "environment"
+
+
+def read_data(path: Path, env_column: str | None = None) -> Dataset:
+    """Read a data file of any type.
+
+    In tables without `env_column`, a column called ``environment``, as `crlearn simulate` writes
+    it, is taken for the labels: as a feature it would give the answer away.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file '{path}'.")
+    file_type = path.suffix.lower()
+    if file_type == OWN_TYPE:
+        return _read_own(path, env_column)
+    if file_type == ".h5ad":
+        return _read_h5ad(path, env_column)
+    if file_type not in TABLE_TYPES:
+        raise ValueError(
+            f"The type of '{path.name}' is not known. The name must end in "
+            f"{', '.join((*TABLE_TYPES, '.h5ad', OWN_TYPE))}."
+        )
+    try:
+        dataset = read_table(path, env_column)
+    except ValueError as error:
+        raise ValueError(_naming_the_option(error)) from error
+    if env_column is None and ENVIRONMENT_COLUMN in dataset.names:
+        return read_table(path, ENVIRONMENT_COLUMN)
+    return dataset
+
+
+def write_data(dataset: Dataset, path: Path) -> None:
+    """Write a dataset to crlearn's own file, or X and y to a table."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() == OWN_TYPE:
+        persist.save(dataset, path)
+    else:
+        write_table(dataset, path, ENVIRONMENT_COLUMN)
+
+
+def check_data_type(path: Path) -> None:
+    """Refuse a name whose ending says nothing, before any work is done."""
+    allowed = (OWN_TYPE, *TABLE_TYPES)
+    if path.suffix.lower() not in allowed:
+        raise ValueError(f"The name of '{path.name}' must end in {', '.join(allowed)}.")
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder and try to write to it, so that a long fit does not fail at its end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a fit.
+
+    Attributes
+    ----------
+    folder
+        Where it is.
+    model
+        The fitted estimator.
+    data_file, env_column
+        What it was fitted on.
+    features
+        Names of the features, in order.
+    """
+
+    folder: Path
+    model: BaseCRL
+    data_file: Path
+    env_column: str | None
+    features: tuple[str, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> Run:
+        """Read the folder that `write` made."""
+        if not (folder / "model.crl").is_file() or not (folder / "result.json").is_file():
+            raise FileNotFoundError(
+                f"'{folder}' is not the folder of a fit: it has no model.crl and result.json. "
+                "crlearn fit DATA --method NAME --out FOLDER makes one."
+            )
+        model = persist.load(folder / "model.crl")
+        try:
+            data = json.loads((folder / "result.json").read_text(encoding="utf-8"))["data"]
+            return cls(
+                folder, model, Path(data["file"]), data["env_column"], tuple(data["features"])
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFileError(
+                f"'{folder / 'result.json'}' is not what crlearn fit wrote ({error!r})."
+            ) from error
+
+    def write(self, dataset: Dataset) -> list[Path]:
+        """Write model, latents, result and graph; return the files."""
+        prepare_folder(self.folder)
+        result, folder = self.model.result_, self.folder
+        files = [folder / "model.crl", folder / "latents.csv", folder / "result.json"]
+        self.model.save(files[0])
+        latents = np.asarray(self.model.transform(dataset.X))
+        write_table(Dataset(latents, dataset.y, names=result.latent_names), files[1])
+        files[2].write_text(_as_json(self.summary(dataset)), encoding="utf-8")
+        graph_file = folder / "graph.gml"
+        graph_file.unlink(missing_ok=True)  # of an earlier fit into this folder
+        if result.graph is not None:
+            nx.write_gml(result.graph, graph_file)
+            files.append(graph_file)
+        return files
+
+    def summary(self, dataset: Dataset) -> dict[str, Any]:
+        """Return what result.json says."""
+        result = self.model.result_
+        return {
+            "method": type(self.model).__name__,
+            "n_latents": result.n_latents,
+            "guarantee": vars(result.guarantee),
+            "checks": [vars(check) for check in result.checks],
+            "training": _training_summary(result.history),
+            "details": result.details,
+            "parameters": self.model.get_params(deep=False),
+            "data": {
+                "file": str(self.data_file),
+                "env_column": self.env_column,
+                "rows": dataset.n_samples,
+                "features": self.features,
+                "environments": dataset.environments,
+            },
+            "seconds": result.seconds,
+            "device": result.device,
+            "versions": result.versions,
+        }
+
+    def data(self, path: Path | None = None, env_column: str | None = None) -> Dataset:
+        """Read the data of the fit, or other data with the same features."""
+        if path is None:
+            path, env_column = self.data_file, env_column or self.env_column
+        dataset = read_data(path, env_column)
+        if dataset.names != self.features:
+            raise ValueError(
+                f"The features of '{path}' must be those that the model was fitted on, in that "
+                f"order. {_difference(self.features, dataset.names)}."
+            )
+        return dataset
+
+
+def _training_summary(history: Mapping[str, Any]) -> dict[str, Any]:
+    if "epoch" not in history:
+        return {}
+    return {
+        "epochs": history["epoch"][-1],
+        "train_loss": history["train_loss"][-1],
+        "best_validation_loss": np.nanmin(history["validation_loss"]),
+        "restart_loss": history["restart_loss"],
+    }
+
+
+def _difference(expected: tuple[str, ...], found: tuple[str, ...]) -> str:
+    missing = [name for name in expected if name not in set(found)]
+    surplus = [name for name in found if name not in set(expected)]
+    if missing:
+        return f"Missing: {', '.join(missing[:5])}" + (", ..." if len(missing) > 5 else "")
+    if surplus:
+        return f"Not known to the model: {', '.join(surplus[:5])}"
+    return "Their order differs"
+
+
+def _read_own(path: Path, env_column: str | None) -> Dataset:
+    if env_column is not None:
+        raise ValueError(f"'{path.name}' holds its environments: leave out --env-column.")
+    dataset = persist.load(path)
+    if not isinstance(dataset, Dataset):
+        raise CorruptFileError(f"'{path}' holds a {type(dataset).__name__}, not a dataset.")
+    return dataset
+
+
+def _read_h5ad(path: Path, env_column: str | None) -> Dataset:
+    anndata = import_extra("anndata", "frames")
+    try:
+        adata = anndata.read_h5ad(path)
+    except (OSError, KeyError) as error:
+        raise CorruptFileError(f"'{path}' is not an AnnData file: {error}.") from error
+    try:
+        return from_anndata(adata, env_column)
+    except ValueError as error:
+        raise ValueError(_naming_the_option(error)) from error
+
+
+def _naming_the_option(error: ValueError) -> str:
+    """Return the library's message with the option's name in place of the argument's."""
+    return str(error).replace("'environment_column'", "--env-column")
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` in terms of JSON; numbers that are not finite become None."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return repr(value)

@@ -1,0 +1,107 @@
+"""What the commands print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from crlearn.data import Dataset
+    from crlearn.metrics import Evaluation
+    from crlearn.result import Result
+
+_MARKS = {True: "holds", False: "fails", None: "untested"}
+
+
+def say(text: str) -> None:
+    """Print a line; user's strings are printed as they are."""
+    _console().print(text, soft_wrap=True)
+
+
+def say_error(text: str) -> None:
+    """Print an error as one line."""
+    _console(stderr=True).print(f"error: {' '.join(text.split())}", soft_wrap=True)
+
+
+def say_warning(text: str) -> None:
+    """Print a warning as one line."""
+    _console(stderr=True).print(f"warning: {' '.join(text.split())}", soft_wrap=True)
+
+
+def show_catalogue(entries: Mapping[str, str]) -> None:
+    """Print names and what they stand for."""
+    table = _table()
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, meaning in entries.items():
+        table.add_row(name, meaning)
+    _console().print(table)
+
+
+def describe(dataset: Dataset) -> str:
+    """Return the size of a dataset in words."""
+    parts = [f"{dataset.n_samples:,} rows", f"{dataset.n_features:,} features"]
+    if dataset.environments:
+        parts.append(f"{dataset.n_environments} environments")
+    if dataset.truth is not None:
+        parts.append(f"{dataset.truth.n_latents} known latents")
+    return ", ".join(parts)
+
+
+def show_result(method: str, result: Result, files: Sequence[Path]) -> None:
+    """Print what a fit found and where it was written."""
+    say(f"{method}: {result.n_latents} latents in {result.seconds:.1f} s on {result.device}")
+    say(f"guarantee: {result.guarantee}")
+    if result.adjacency is not None:
+        say(f"graph: {int(result.adjacency.sum())} edges")
+    if result.checks:
+        table = _table("check", "", "detail")
+        for check in result.checks:
+            table.add_row(check.name, _MARKS[check.passed], check.detail)
+        _console().print(table)
+    say(f"wrote {', '.join(str(file) for file in files)}")
+
+
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Print metrics beside their chance levels."""
+    table = _table("metric", "value", "chance", "perfect")
+    for name, value in evaluation.items():
+        levels = (value, evaluation.chance[name], evaluation.perfect[name])
+        table.add_row(name, *map(_number, levels))
+    _console().print(table)
+
+
+def show_comparison(rows: Sequence[tuple[str, Evaluation, float]]) -> None:
+    """Print several methods side by side: name, scores, seconds."""
+    table = _table("method", "MCC", "chance", "R2", "seconds")
+    for name, scores, seconds in rows:
+        levels = (scores.get("mcc"), scores.chance.get("mcc"), scores.get("r2"))
+        table.add_row(name, *map(_number, levels), f"{seconds:.1f}")
+    _console().print(table)
+
+
+def show_json(value: Any) -> None:
+    """Print JSON and nothing else, for other programs."""
+    print(json.dumps(value, indent=2))
+
+
+def _console(stderr: bool = False) -> Console:
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, show_header=bool(columns), header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.3f}"

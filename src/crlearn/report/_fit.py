@@ -1,0 +1,351 @@
+"""The page of one fit: what was found, how good it is, and what that rests on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn import metrics
+from crlearn.base import BaseCRL
+from crlearn.data import Dataset, Truth
+from crlearn.graph import check_adjacency, cpdag, transitive_closure
+from crlearn.metrics import Evaluation, correlation_matrix, evaluate
+from crlearn.report._drawing import Drawing, graph_drawing, graphs_beside_each_other
+from crlearn.report._heatmap import correlation_map, environment_means
+from crlearn.report._page import Block, Cell, Page, Section, Table, Text, Tone, write_page
+from crlearn.report._scatter import Coloring, latents_against, pair_plot, scatter_matrix
+from crlearn.report._training import training_curve
+from crlearn.result import Check, Result
+
+Matrix = NDArray[np.floating]
+
+_FEATURES_PER_LATENT = 5
+
+
+def write_report(
+    out: str | Path,
+    model: BaseCRL,
+    dataset: Dataset | None = None,
+    *,
+    baselines: Mapping[str, BaseCRL] | None = None,
+    title: str | None = None,
+) -> Path:
+    """Write one HTML page about a fitted model. It needs no network and no other file.
+
+    Parameters
+    ----------
+    out
+        Where to write the page.
+    model
+        Fitted estimator.
+    dataset
+        Rows to show the latents of; if it holds the truth, the latents are compared with it.
+        Without a dataset the page has the guarantee, the checks, the graph and the training only.
+    baselines
+        Other fitted estimators by name, for the table of metrics.
+    title
+        Heading of the page.
+
+    Returns
+    -------
+    path
+        Where the page is.
+
+    Examples
+    --------
+    >>> from crlearn import PCABaseline
+    >>> from crlearn.data import make_observational
+    >>> from crlearn.report import write_report
+    >>> world = make_observational(random_state=0)
+    >>> model = PCABaseline(n_latents=4).fit(world.X)
+    >>> write_report("report.html", model, world)  # doctest: +SKIP
+    """
+    fit = Fit(model, dataset, baselines or {})
+    return write_page(fit_page(fit, title), out)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted model, the rows it is shown on, and the models that it is compared with."""
+
+    model: BaseCRL
+    dataset: Dataset | None
+    baselines: Mapping[str, BaseCRL]
+
+    @property
+    def name(self) -> str:
+        """Name of the method."""
+        return type(self.model).__name__
+
+    @property
+    def result(self) -> Result:
+        """Result of the fit."""
+        return self.model.result_
+
+    @property
+    def truth(self) -> Truth | None:
+        """What is known about the latents."""
+        return None if self.dataset is None else self.dataset.truth
+
+    @cached_property
+    def latents(self) -> Matrix:
+        """Recovered latents of the dataset."""
+        assert self.dataset is not None
+        return np.asarray(self.model.transform(self.dataset.X))
+
+    @cached_property
+    def evaluation(self) -> Evaluation | None:
+        """Scores of the model, if the truth is known."""
+        if self.dataset is None or self.truth is None:
+            return None
+        return evaluate(self.model, self.dataset)
+
+    @cached_property
+    def places(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Order of the true and of the recovered latents: pairs first, those without one last."""
+        assert self.evaluation is not None
+        assert self.truth is not None
+        pairs = self.evaluation.matching.T
+        sizes = (self.truth.n_latents, self.result.n_latents)
+        true, recovered = (
+            np.concatenate([of_pairs, np.setdiff1d(np.arange(size), of_pairs)])
+            for of_pairs, size in zip(pairs, sizes, strict=True)
+        )
+        return true, recovered
+
+
+def fit_page(fit: Fit, title: str | None = None) -> Page:
+    """Compose the page of one fit."""
+    sections = [
+        _guarantee(fit),
+        _metrics(fit),
+        _recovered_and_true(fit),
+        _latents(fit),
+        _environments(fit),
+        _features(fit),
+        _graph(fit),
+        _training(fit),
+        _parameters(fit),
+    ]
+    n = fit.result.n_latents
+    return Page(
+        title=title or f"{fit.name}: {n} latent{'s' if n > 1 else ''}",
+        lead=_first_line(type(fit.model)),
+        facts=_facts(fit),
+        sections=[section for section in sections if section is not None],
+    )
+
+
+def _facts(fit: Fit) -> dict[str, str]:
+    facts = {"method": fit.name, "latents": str(fit.result.n_latents)}
+    if fit.dataset is not None:
+        facts["data"] = f"{fit.dataset.n_samples:,} rows, {fit.dataset.n_features:,} features"
+        if fit.dataset.environments:
+            facts["environments"] = str(fit.dataset.n_environments)
+    facts["time to fit"] = f"{fit.result.seconds:.1f} s on {fit.result.device}"
+    facts["versions"] = ", ".join(f"{name} {v}" for name, v in fit.result.versions.items())
+    return facts
+
+
+def _guarantee(fit: Fit) -> Section:
+    text = fit.result.guarantee.text
+    blocks: list[Block] = [Text(f"What theory promises: {text}.")]
+    failed = fit.result.failed_checks
+    if failed:
+        names = ", ".join(check.name for check in failed)
+        blocks.append(Text(f"These data contradict an assumption of that promise: {names}.", "bad"))
+    if fit.result.checks:
+        rows = [[check.name, _mark(check), check.detail] for check in fit.result.checks]
+        blocks.append(Table(["assumption", "on these data", "detail"], rows))
+    return Section("Guarantee and checks", blocks)
+
+
+def _mark(check: Check) -> Cell:
+    if check.passed is None:
+        return Cell("untested", tone="unknown")
+    return Cell("holds", tone="good") if check.passed else Cell("fails", tone="bad")
+
+
+def _metrics(fit: Fit) -> Section | None:
+    if fit.evaluation is None or fit.dataset is None:
+        return None
+    own = fit.evaluation
+    others = {name: evaluate(model, fit.dataset) for name, model in fit.baselines.items()}
+    rows: list[Sequence[Any]] = []
+    for name in own:
+        values = [own[name], *(other.get(name) for other in others.values())]
+        first, *rest = _with_the_best_marked(values, own.perfect[name])
+        meaning = Cell(_meaning(name), tone="quiet")
+        rows.append([name, first, own.chance[name], own.perfect[name], *rest, meaning])
+    own_seconds, *seconds = (
+        Cell(f"{model.result_.seconds:.1f}", model.result_.seconds)
+        for model in (fit.model, *fit.baselines.values())
+    )
+    rows.append(["seconds", own_seconds, None, None, *seconds, Cell("time to fit", tone="quiet")])
+    blocks: list[Block] = [
+        Text(
+            "Recovered latents against the known truth. Chance is what a random rotation of "
+            "whitened latents scores: correlations below it say nothing. Perfect is what the truth "
+            "itself scores."
+        ),
+        Table(["metric", fit.name, "chance", "perfect", *others, "meaning"], rows),
+    ]
+    return Section("Metrics", blocks)
+
+
+def _with_the_best_marked(values: Sequence[float | None], perfect: float) -> list[Cell]:
+    distances = [None if value is None else abs(value - perfect) for value in values]
+    smallest = min(distance for distance in distances if distance is not None)
+    cells = [Cell.of(value) for value in values]
+    return [
+        Cell(cell.text, cell.sort, "best" if distance == smallest and len(values) > 1 else "")
+        for cell, distance in zip(cells, distances, strict=True)
+    ]
+
+
+def _meaning(metric: str) -> str:
+    """Return the first line of the metric's documentation."""
+    base, _, variant = metric.partition("_spearman")
+    line = _first_line(getattr(metrics, base, None))
+    line = line.removeprefix("Return the ").removesuffix(".").replace("`", "")
+    return f"{line}, of ranks" if variant or base != metric else line
+
+
+def _first_line(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0] if thing is not None else ""
+
+
+def _recovered_and_true(fit: Fit) -> Section | None:
+    if fit.truth is None or fit.evaluation is None:
+        return None
+    true, recovered = fit.places
+    Z, Z_hat = fit.truth.Z[:, true], fit.latents[:, recovered]
+    correlations = correlation_matrix(Z, Z_hat)
+    true_names = [f"z{i}" for i in true]
+    recovered_names = [fit.result.latent_names[i] for i in recovered]
+    n_matched = len(fit.evaluation.matching)
+    blocks = [
+        scatter_matrix(Z, Z_hat, true_names, recovered_names, correlations, n_matched),
+        correlation_map(correlations, true_names, recovered_names, n_matched),
+    ]
+    return Section("Recovered and true latents", blocks)
+
+
+def _latents(fit: Fit) -> Section | None:
+    if fit.dataset is None or fit.truth is not None:
+        return None
+    names = fit.result.latent_names
+    coloring = Coloring.by_environment(fit.dataset.y, fit.dataset.n_samples)
+    return Section("Latents", [pair_plot(fit.latents, names, coloring)])
+
+
+def _environments(fit: Fit) -> Section | None:
+    """Show how the latents change with y: by environment, or along a continuous y."""
+    if fit.dataset is None or fit.truth is not None or fit.dataset.y is None:
+        return None
+    y, names = fit.dataset.y, fit.result.latent_names
+    if not fit.dataset.environments:
+        return Section("Latents and side information", [latents_against(fit.latents, names, y)])
+    present = [label for label in fit.dataset.environments if (y == label).any()]
+    standardised = _standardised(fit.latents)
+    means = np.array([standardised[y == label].mean(axis=0) for label in present])
+    return Section("Latents by environment", [environment_means(means, present, names)])
+
+
+def _standardised(columns: Matrix) -> Matrix:
+    scale = columns.std(axis=0)
+    return (columns - columns.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+
+
+def _features(fit: Fit) -> Section | None:
+    """Name the features that go with each latent most closely."""
+    if fit.dataset is None or fit.truth is not None:
+        return None
+    X, Z_hat = _standardised(fit.dataset.X), _standardised(fit.latents)
+    correlations = Z_hat.T @ X / len(X)
+    rows = []
+    for latent, row in zip(fit.result.latent_names, correlations, strict=True):
+        strongest = np.argsort(-np.abs(row), kind="stable")[:_FEATURES_PER_LATENT]
+        features = [f"{fit.dataset.names[i]} ({row[i]:+.2f})" for i in strongest]
+        rows.append([latent, ", ".join(features)])
+    caption = "The features that correlate most with each latent, with the correlation."
+    return Section("Features behind the latents", [Table(["latent", "features"], rows, caption)])
+
+
+def _graph(fit: Fit) -> Section | None:
+    adjacency = fit.result.adjacency
+    if adjacency is None:
+        blocks: list[Block] = [Text(f"{fit.name} recovers no graph.")]
+        if fit.truth is not None:
+            names = [f"z{i}" for i in range(fit.truth.n_latents)]
+            blocks.append(graph_drawing(Drawing("true graph", fit.truth.graph, names)))
+        return Section("Graph", blocks)
+    found = check_adjacency(adjacency)
+    if fit.truth is None:
+        drawing = Drawing("recovered graph", found, fit.result.latent_names)
+        return Section("Graph", [graph_drawing(drawing)])
+    return Section("Graph", [_beside_the_truth(fit, found)])
+
+
+def _beside_the_truth(fit: Fit, found: NDArray[np.bool_]) -> Block:
+    """Draw both graphs; a recovered latent takes the place of the true one it is matched to."""
+    assert fit.truth is not None
+    title, graph = _what_can_be_known(fit)
+    true, recovered = fit.places
+    n_true, n_nodes = len(true), max(len(true), len(recovered))
+    true_graph, found_graph = np.zeros((2, n_nodes, n_nodes), dtype=bool)
+    true_graph[:n_true, :n_true] = graph[np.ix_(true, true)]
+    n_found = len(recovered)
+    found_graph[:n_found, :n_found] = found[np.ix_(recovered, recovered)]
+    without_partner = ["–"] * n_nodes
+    true_names = [*(f"z{i}" for i in true), *without_partner][:n_nodes]
+    found_names = [*(fit.result.latent_names[i] for i in recovered), *without_partner][:n_nodes]
+    return graphs_beside_each_other(
+        Drawing(title, true_graph, true_names),
+        Drawing("recovered graph", found_graph, found_names),
+        "Each recovered latent stands where the true latent stands that it is matched to.",
+    )
+
+
+def _what_can_be_known(fit: Fit) -> tuple[str, NDArray[np.bool_]]:
+    """Return the true graph as far as the guarantee reaches."""
+    assert fit.truth is not None
+    level = fit.result.guarantee.graph
+    if level == "closure":
+        return "true graph: who is an ancestor of whom", transitive_closure(fit.truth.graph)
+    if level == "cpdag":
+        return "true graph up to equivalence", cpdag(fit.truth.graph)
+    return "true graph", fit.truth.graph
+
+
+def _training(fit: Fit) -> Section | None:
+    history = fit.result.history
+    if not {"epoch", "train_loss", "validation_loss"} <= set(history):
+        return None
+    if not np.isfinite(history["validation_loss"]).any():
+        return None
+    return Section("Training", [training_curve(history, fit.result.details.get("stopped"))])
+
+
+def _parameters(fit: Fit) -> Section:
+    defaults = inspect.signature(type(fit.model)).parameters
+    rows = []
+    for name, value in fit.model.get_params(deep=False).items():
+        default = defaults[name].default
+        changed = repr(value) != repr(default)
+        tone: Tone = "best" if changed else ""
+        rows.append([name, Cell(_shown(value), tone=tone), Cell(_shown(default), tone="quiet")])
+    caption = "Parameters of the estimator; those that differ from the default are bold."
+    return Section("Parameters", [Table(["parameter", "value", "default"], rows, caption)])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, np.ndarray) else f"array of shape {value.shape}"
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,202 @@
+"""Heat maps: one hue, stronger where the value is larger, so that they work on light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from crlearn.report._svg import BLUE, INK, VERMILLION, Sketch, drawn, panels, shortened
+
+Matrix = NDArray[np.floating]
+
+_MOST_NUMBERS = 20  # columns; beyond that numbers do not fit into the cells
+_MOST_CELLS = 2500  # beyond that cells are drawn as one image and have no hover text
+_MOST_ENVIRONMENTS = 40
+_LETTER = 0.075  # inches, about
+_LOWEST = 2.1  # inches; room for the label of the scale
+# From this strength on, white is easier to read on the hue than dark letters.
+_STRONG = 0.85
+
+
+@drawn
+def correlation_map(
+    correlations: Matrix, true_names: Sequence[str], recovered_names: Sequence[str], n_matched: int
+) -> Sketch:
+    """Draw absolute correlations, matched pairs first and in order.
+
+    Parameters
+    ----------
+    correlations
+        True latents in rows, recovered ones in columns; the pair k is in row k and column k.
+    true_names, recovered_names
+        Names of rows and columns.
+    n_matched
+        Number of pairs.
+    """
+    sketch = _heat_map(
+        correlations,
+        true_names,
+        recovered_names,
+        axes_names=("true latent", "recovered latent"),
+        value_name="absolute correlation",
+        label=f"Heat map of absolute correlations of {len(true_names)} true latents with "
+        f"{len(recovered_names)} recovered latents; matched pairs are outlined on the diagonal.",
+        caption="Absolute correlation of each true latent with each recovered one. The matching "
+        "with the largest sum is outlined and put on the diagonal; a perfect answer is 1 there and "
+        "as far from 1 elsewhere as the true latents are from each other.",
+    )
+    for k in range(n_matched):
+        outline = Rectangle((k, k), 1, 1, fill=False, edgecolor=INK, linewidth=1.8, zorder=3)
+        outline.set_clip_on(False)
+        sketch.figure.axes[0].add_patch(outline)
+    return sketch
+
+
+@drawn
+def environment_means(
+    means: Matrix, environments: Sequence[object], latent_names: Sequence[str]
+) -> Sketch:
+    """Draw the mean of each latent in each environment, in standard deviations from the mean."""
+    shown = _most_unusual(means)
+    note = ""
+    if len(shown) < len(means):
+        note = f" The {len(shown)} of {len(means)} environments that differ most are shown."
+    return _heat_map(
+        means[shown],
+        [shortened(environments[i]) for i in shown],
+        latent_names,
+        axes_names=("environment", "latent"),
+        value_name="mean (sd)",
+        label=f"Heat map of the means of {len(latent_names)} latents in {len(shown)} environments.",
+        caption="Mean of each latent in each environment, in standard deviations of that latent "
+        "over all rows; blue is above the overall mean, orange below." + note,
+    )
+
+
+def _most_unusual(means: Matrix) -> NDArray[np.intp]:
+    largest_first = np.argsort(-np.abs(means).max(axis=1), kind="stable")
+    return np.sort(largest_first[:_MOST_ENVIRONMENTS])
+
+
+def _heat_map(
+    values: Matrix,
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    *,
+    axes_names: tuple[str, str],
+    value_name: str,
+    label: str,
+    caption: str,
+) -> Sketch:
+    n_rows, n_columns = values.shape
+    cell = float(np.clip(6.0 / n_columns, 0.12, 0.62))
+    tall = min(cell, 0.42)
+    names_width = _LETTER * max(map(len, row_names))
+    figure, grid = panels(
+        1,
+        2,
+        cell * n_columns + names_width + 1.4,
+        max(tall * n_rows + 0.8, _LOWEST),
+        width_ratios=[cell * n_columns, 0.14],
+    )
+    axes, scale = grid[0]
+    limit = 1.0 if values.min() >= 0 and values.max() <= 1 else float(np.abs(values).max())
+    hover = {}
+    if values.size <= _MOST_CELLS:
+        hover = _draw_cells(axes, values, limit, row_names, column_names, value_name)
+    else:
+        _draw_image(axes, values, limit)
+    if n_columns <= _MOST_NUMBERS and values.size <= _MOST_CELLS:
+        _write_numbers(axes, values, limit, size=8 if cell > 0.4 else 6.5)
+    _name_axes(axes, row_names, column_names, axes_names, tilted=cell < 0.4)
+    _draw_scale(scale, limit, signed=bool(values.min() < 0), name=value_name)
+    return Sketch(figure, label, caption, hover)
+
+
+def _hue(value: float | np.floating) -> str:
+    return BLUE if value >= 0 else VERMILLION
+
+
+def _draw_cells(
+    axes: Axes,
+    values: Matrix,
+    limit: float,
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    value_name: str,
+) -> dict[str, str]:
+    """Draw one rectangle a cell; return what each says on hover."""
+    hover = {}
+    for (i, j), value in np.ndenumerate(values):
+        rectangle = Rectangle(
+            (j, i), 1, 1, facecolor=_hue(value), alpha=abs(value) / limit, linewidth=0
+        )
+        gid = f"cell-{i}-{j}"
+        rectangle.set_gid(gid)
+        axes.add_patch(rectangle)
+        hover[gid] = f"{row_names[i]} and {column_names[j]}: {value_name} {value:.3f}"
+    return hover
+
+
+def _draw_image(axes: Axes, values: Matrix, limit: float) -> None:
+    n_rows, n_columns = values.shape
+    pixels = np.zeros((n_rows, n_columns, 4))
+    for sign, hue in ((1, BLUE), (-1, VERMILLION)):
+        rgb = [int(hue[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        pixels[np.sign(values) == sign, :3] = rgb
+    pixels[..., 3] = np.abs(values) / limit
+    axes.imshow(pixels, extent=(0, n_columns, n_rows, 0), aspect="auto", interpolation="nearest")
+
+
+def _write_numbers(axes: Axes, values: Matrix, limit: float, size: float) -> None:
+    for (i, j), value in np.ndenumerate(values):
+        color = "white" if abs(value) / limit >= _STRONG else INK
+        axes.text(
+            j + 0.5, i + 0.52, f"{value:.2f}", ha="center", va="center", color=color, fontsize=size
+        )
+
+
+def _name_axes(
+    axes: Axes,
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    axes_names: tuple[str, str],
+    tilted: bool,
+) -> None:
+    axes.set(xlim=(0, len(column_names)), ylim=(len(row_names), 0))
+    axes.set_xticks(np.arange(len(column_names)) + 0.5, column_names, rotation=90 if tilted else 0)
+    axes.set_yticks(np.arange(len(row_names)) + 0.5, row_names)
+    axes.tick_params(length=0)
+    axes.set_ylabel(axes_names[0])
+    axes.set_xlabel(axes_names[1])
+    for spine in axes.spines.values():
+        spine.set_alpha(0.35)
+
+
+def _draw_scale(axes: Axes, limit: float, signed: bool, name: str) -> None:
+    low = -limit if signed else 0.0
+    steps = np.linspace(low, limit, 41)
+    for bottom, top in pairwise(steps):
+        middle = (bottom + top) / 2
+        axes.add_patch(
+            Rectangle(
+                (0, bottom),
+                1,
+                top - bottom,
+                facecolor=_hue(middle),
+                alpha=abs(middle) / limit,
+                linewidth=0,
+            )
+        )
+    axes.set(xlim=(0, 1), ylim=(low, limit))
+    axes.set_xticks([])
+    axes.yaxis.tick_right()
+    axes.yaxis.set_label_position("right")
+    axes.set_ylabel(name)
+    for spine in axes.spines.values():
+        spine.set_alpha(0.35)

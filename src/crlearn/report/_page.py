@@ -1,0 +1,143 @@
+"""The page: sections of texts, tables and plots, in one HTML file that needs nothing else.
+
+What a page says is built elsewhere (`_fit.py` for one fit); this file knows only how it looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import jinja2
+from markupsafe import Markup
+
+Tone = Literal["", "best", "good", "bad", "unknown", "quiet"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: what it shows, what it is sorted by, how it looks."""
+
+    text: str
+    sort: float | str | None = None
+    tone: Tone = ""
+
+    @classmethod
+    def of(cls, value: Any) -> Cell:
+        """Return `value` as a cell; numbers get three digits, None a dash."""
+        if isinstance(value, cls):
+            return value
+        if value is None:
+            return cls("–")
+        if isinstance(value, float):
+            return cls(f"{value:.0f}" if value.is_integer() else f"{value:.3f}", value)
+        return cls(str(value), value if isinstance(value, int) else None)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose columns can be sorted by a click on their heads."""
+
+    kind: ClassVar[str] = "table"
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    caption: str = ""
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """The rows as cells."""
+        return [[Cell.of(value) for value in row] for row in self.rows]
+
+    @property
+    def numeric(self) -> set[int]:
+        """The columns that hold numbers."""
+        return {
+            column
+            for row in self.cells
+            for column, cell in enumerate(row)
+            if isinstance(cell.sort, int | float)
+        }
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure as SVG, `width` pixels wide where there is room."""
+
+    kind: ClassVar[str] = "plot"
+    svg: str
+    caption: str = ""
+    width: int = 640
+
+    @property
+    def markup(self) -> Markup:
+        """The SVG, to be put into the page as it is: matplotlib has escaped its texts."""
+        return Markup(self.svg)
+
+
+Block = Text | Table | Plot
+
+
+@dataclass(frozen=True)
+class Section:
+    """A headed part of a page."""
+
+    title: str
+    blocks: Sequence[Block]
+
+    @property
+    def anchor(self) -> str:
+        """Name of the section in links."""
+        return "-".join(word for word in self.title.lower().split() if word.isalnum())
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole page.
+
+    Attributes
+    ----------
+    title
+        Its only first-level heading.
+    lead
+        The sentence below the title.
+    facts
+        Short facts by name, shown before the sections.
+    sections
+        What follows.
+    """
+
+    title: str
+    lead: str
+    facts: Mapping[str, str]
+    sections: Sequence[Section] = field(default_factory=tuple)
+
+
+def write_page(page: Page, out: str | Path) -> Path:
+    """Write a page to one HTML file."""
+    out = Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(render(page), encoding="utf-8")
+    return out
+
+
+def render(page: Page) -> str:
+    """Return a page as HTML."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("crlearn.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(page=page)

@@ -1,0 +1,294 @@
+"""Scatter plots of latents: against the truth where it is known, against each other where not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from crlearn.report._svg import (
+    BLUE,
+    GREEN,
+    GREY,
+    PURPLE,
+    VERMILLION,
+    Sketch,
+    drawn,
+    panels,
+    shortened,
+    some_rows,
+)
+
+Matrix = NDArray[np.floating]
+
+MOST_IN_A_MATRIX = 8
+MOST_IN_A_STRIP = 24
+_MOST_IN_A_PAIR_PLOT = 6
+_PANELS_IN_A_ROW = 6
+_ENVIRONMENT_COLORS = (BLUE, VERMILLION, GREEN, PURPLE)
+
+
+@drawn
+def scatter_matrix(
+    Z: Matrix,
+    Z_hat: Matrix,
+    true_names: Sequence[str],
+    recovered_names: Sequence[str],
+    correlations: Matrix,
+    n_matched: int,
+) -> Sketch:
+    """Draw recovered against true latents, matched pairs on the diagonal.
+
+    Parameters
+    ----------
+    Z, Z_hat
+        True and recovered latents; column k of one is matched to column k of the other.
+    true_names, recovered_names
+        Names of their columns.
+    correlations
+        Absolute correlations of the columns of `Z` (rows) with those of `Z_hat`.
+    n_matched
+        Number of pairs.
+    """
+    n_true, n_recovered = Z.shape[1], Z_hat.shape[1]
+    if max(n_true, n_recovered) > MOST_IN_A_MATRIX:
+        return _matched_strip(Z, Z_hat, true_names, recovered_names, correlations, n_matched)
+    rows = some_rows(len(Z))
+    side = float(np.clip(7.5 / n_recovered, 0.95, 1.7))
+    figure, grid = panels(
+        n_true,
+        n_recovered,
+        side * n_recovered + 0.6,
+        side * n_true + 0.4,
+        sharex="col",
+        sharey="row",
+    )
+    for (i, j), axes in np.ndenumerate(grid):
+        matched = i == j < n_matched
+        _points(axes, Z_hat[rows, j], Z[rows, i], BLUE if matched else GREY, strong=matched)
+        _frame(axes, matched)
+        _corner_note(axes, f"{correlations[i, j]:.2f}")
+    for i, name in enumerate(true_names):
+        grid[i, 0].set_ylabel(f"true {name}")
+    for j, name in enumerate(recovered_names):
+        grid[-1, j].set_xlabel(f"recovered {name}")
+    return Sketch(
+        figure,
+        f"Scatter matrix of {n_true} true latents in rows against {n_recovered} recovered latents "
+        "in columns; matched pairs are on the diagonal.",
+        "Each true latent (rows) against each recovered one (columns). Matched pairs are blue and "
+        "on the diagonal: a straight line there is a latent recovered up to scale, a bent one a "
+        "latent recovered up to a monotone map. Numbers are absolute correlations."
+        + _about(rows, Z),
+    )
+
+
+def _matched_strip(
+    Z: Matrix,
+    Z_hat: Matrix,
+    true_names: Sequence[str],
+    recovered_names: Sequence[str],
+    correlations: Matrix,
+    n_matched: int,
+) -> Sketch:
+    shown = min(n_matched, MOST_IN_A_STRIP)
+    rows = some_rows(len(Z))
+    figure, strip = _strip(shown, 1.35)
+    for k, axes in enumerate(strip):
+        _points(axes, Z_hat[rows, k], Z[rows, k], BLUE, strong=True)
+        _frame(axes, matched=True)
+        _corner_note(axes, f"{correlations[k, k]:.2f}")
+        axes.set_ylabel(f"true {true_names[k]}")
+        axes.set_xlabel(f"recovered {recovered_names[k]}")
+    which = (
+        f"the {shown} matched pairs"
+        if shown == n_matched
+        else (f"the first {shown} of {n_matched} matched pairs")
+    )
+    return Sketch(
+        figure,
+        f"Scatter plots of {shown} recovered latents against the true ones they are matched to.",
+        f"With more than {MOST_IN_A_MATRIX} latents only {which} are drawn, not every combination: "
+        "the heat map has them all. Numbers are absolute correlations." + _about(rows, Z),
+    )
+
+
+@drawn
+def pair_plot(Z: Matrix, names: Sequence[str], coloring: Coloring) -> Sketch:
+    """Draw the distribution of each latent on the diagonal, and each pair below it."""
+    n = Z.shape[1]
+    if n > _MOST_IN_A_PAIR_PLOT:
+        return _histogram_strip(Z, names, coloring)
+    rows = some_rows(len(Z))
+    side = float(np.clip(7.0 / n, 1.1, 1.8))
+    figure, grid = panels(n, n, side * n + 0.6, side * n + 0.7, sharex="col")
+    for (i, j), axes in np.ndenumerate(grid):
+        if j > i:
+            axes.set_axis_off()
+        elif i == j:
+            coloring.histogram(axes, Z[:, i])
+        else:
+            coloring.points(axes, Z[:, j], Z[:, i], rows)
+        if 0 < j < i:
+            axes.sharey(grid[i, 0])
+            axes.tick_params(labelleft=False)
+        _frame(axes, matched=False)
+    for i, name in enumerate(names):
+        grid[-1, i].set_xlabel(name)
+        grid[i, 0].set_ylabel(name if i else "density")
+    coloring.legend(figure)
+    return Sketch(
+        figure,
+        f"Histograms and pairwise scatter plots of {n} latents{coloring.words}.",
+        f"Distribution of each latent on the diagonal, pairs of latents below it{coloring.words}."
+        + coloring.note
+        + _about(rows, Z),
+    )
+
+
+def _histogram_strip(Z: Matrix, names: Sequence[str], coloring: Coloring) -> Sketch:
+    shown = min(Z.shape[1], MOST_IN_A_STRIP)
+    figure, strip = _strip(shown, 1.25)
+    for k, axes in enumerate(strip):
+        coloring.histogram(axes, Z[:, k])
+        _frame(axes, matched=False)
+        axes.set_xlabel(names[k])
+        axes.set_ylabel("density")
+    coloring.legend(figure)
+    return Sketch(
+        figure,
+        f"Histograms of {shown} latents{coloring.words}.",
+        f"Distribution of {'each latent' if shown == Z.shape[1] else f'the first {shown} latents'}"
+        f"{coloring.words}. With more than {_MOST_IN_A_PAIR_PLOT} latents pairs are not drawn."
+        + coloring.note,
+    )
+
+
+@drawn
+def latents_against(Z: Matrix, names: Sequence[str], values: Matrix) -> Sketch:
+    """Draw each latent against a continuous side information."""
+    shown = min(Z.shape[1], MOST_IN_A_STRIP)
+    rows = some_rows(len(Z))
+    figure, strip = _strip(shown, 1.35)
+    for k, axes in enumerate(strip):
+        _points(axes, values[rows], Z[rows, k], BLUE, strong=True)
+        _frame(axes, matched=False)
+        axes.set_xlabel("y")
+        axes.set_ylabel(names[k])
+    which = "Each latent" if shown == Z.shape[1] else f"The first {shown} latents"
+    return Sketch(
+        figure,
+        f"Scatter plots of {shown} latents against y.",
+        f"{which} against y, the side information of the fit." + _about(rows, Z),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Coloring:
+    """Which rows get which colour, and what the colours mean.
+
+    Attributes
+    ----------
+    groups
+        Label, colour and mask of rows of each colour, in the order in which they are drawn.
+    words
+        Half a sentence on what the colours mean.
+    note
+        What was left out.
+    """
+
+    groups: Sequence[tuple[str, str, NDArray[np.bool_]]]
+    words: str = ""
+    note: str = ""
+
+    @classmethod
+    def by_environment(cls, y: NDArray[Any] | None, n_rows: int) -> Coloring:
+        """Colour the largest environments; the others are grey."""
+        if y is None or y.dtype.kind == "f":
+            return cls([("all rows", BLUE, np.ones(n_rows, dtype=bool))])
+        labels, counts = np.unique(y, return_counts=True)
+        largest = np.sort(np.argsort(-counts, kind="stable")[: len(_ENVIRONMENT_COLORS)])
+        groups = [
+            (shortened(labels[i]), color, y == labels[i])
+            for i, color in zip(largest, _ENVIRONMENT_COLORS, strict=False)
+        ]
+        words, others = ", coloured by environment", len(labels) - len(largest)
+        if not others:
+            return cls(groups, words)
+        rest = ~np.isin(y, labels[largest])
+        note = f" {len(largest)} of {len(labels)} environments have a colour, the others are grey."
+        return cls([(f"{others} others", GREY, rest), *groups], words, note)
+
+    def points(self, axes: Axes, x: Matrix, y: Matrix, rows: NDArray[np.intp]) -> None:
+        """Draw points in these colours."""
+        for _, color, mask in self.groups:
+            of_group = rows[mask[rows]]
+            _points(axes, x[of_group], y[of_group], color, strong=color != GREY)
+
+    def histogram(self, axes: Axes, values: Matrix) -> None:
+        """Draw one outline for each colour, each as a density."""
+        smallest = min(int(mask.sum()) for _, _, mask in self.groups)
+        edges = np.histogram_bin_edges(values, bins=int(np.clip(np.sqrt(smallest), 8, 30)))
+        for _, color, mask in self.groups:
+            density, _ = np.histogram(values[mask], edges, density=True)
+            axes.stairs(density, edges, color=color, linewidth=1.2)
+        axes.set_yticks([])
+
+    def legend(self, figure: Figure) -> None:
+        """Say which colour is which environment."""
+        if len(self.groups) > 1:
+            names, colors, _ = zip(*self.groups, strict=True)
+            figure.legend(
+                [Line2D([], [], color=color, marker="o", ls="", ms=5) for color in colors],
+                names,
+                title="environment",
+                loc="outside upper left",
+                alignment="left",
+                ncols=len(names),
+                handletextpad=0.2,
+                columnspacing=1.2,
+            )
+
+
+def _strip(n: int, side: float) -> tuple[Figure, list[Axes]]:
+    columns = min(n, _PANELS_IN_A_ROW)
+    rows = ceil(n / columns)
+    figure, grid = panels(
+        rows, columns, side * columns + 0.4, side * rows + 0.3, gridspec_kw={"wspace": 0.06}
+    )
+    strip = list(grid.flat)
+    for unused in strip[n:]:
+        unused.set_axis_off()
+    return figure, strip[:n]
+
+
+def _points(axes: Axes, x: Matrix, y: Matrix, color: str, *, strong: bool) -> None:
+    size = float(np.clip(3000 / max(len(x), 1), 3, 12))
+    alpha = 0.5 if strong else 0.3
+    axes.scatter(x, y, s=size, color=color, alpha=alpha, linewidths=0, rasterized=True)
+
+
+def _frame(axes: Axes, matched: bool) -> None:
+    axes.locator_params(nbins=3)
+    axes.tick_params(labelsize=7)
+    for spine in axes.spines.values():
+        spine.set_alpha(None if matched else 0.3)
+        if matched:
+            spine.set(color=BLUE, linewidth=1.6)
+
+
+def _corner_note(axes: Axes, text: str) -> None:
+    axes.set_title(text, fontsize=7.5, pad=3, loc="right")
+
+
+def _about(rows: NDArray[np.intp], Z: Matrix) -> str:
+    if len(rows) == len(Z):
+        return ""
+    return f" Points are a random choice of {len(rows):,} of {len(Z):,} rows."

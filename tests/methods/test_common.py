@@ -1,0 +1,265 @@
+"""What every estimator must do, whatever its method."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from crlearn import IVAE, ICABaseline, PCABaseline, load, methods
+from crlearn.base import BaseCRL
+from crlearn.data import make_segments
+from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
+
+ESTIMATORS: list[Any] = [
+    PCABaseline(),
+    ICABaseline(max_iter=500),
+    IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
+]
+
+by_class = pytest.mark.parametrize(
+    "estimator", ESTIMATORS, ids=[type(estimator).__name__ for estimator in ESTIMATORS]
+)
+quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
+
+
+@pytest.fixture(scope="module")
+def world() -> Any:
+    return make_segments(n_latents=3, n_features=5, n_samples=60, n_segments=8, random_state=0)
+
+
+def fresh(estimator: Any, **parameters: Any) -> Any:
+    copy: Any = clone(estimator)
+    return copy.set_params(random_state=0, **parameters)
+
+
+def fitted(estimator: Any, world: Any, **parameters: Any) -> Any:
+    return fresh(estimator, **parameters).fit(world.X, world.y)
+
+
+def as_frame(world: Any) -> pd.DataFrame:
+    return pd.DataFrame(dict(zip(world.names, world.X.T, strict=True)))
+
+
+# No expected failures: scikit-learn's own small data sets contradict assumptions (few rows,
+# Gaussian noise), which is what the warnings say.
+@quiet
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_contract(estimator: Any, check: Any):
+    check(estimator)
+
+
+def test_every_public_estimator_is_checked_here():
+    public = [getattr(methods, name) for name in methods.__all__]
+    classes = {thing for thing in public if isinstance(thing, type) and issubclass(thing, BaseCRL)}
+    assert classes == {type(estimator) for estimator in ESTIMATORS}
+    assert classes == set(methods.ESTIMATORS.values())
+
+
+@quiet
+@by_class
+class TestContract:
+    def test_same_seed_same_bits(self, estimator: Any, world: Any):
+        first, second = fitted(estimator, world), fitted(estimator, world)
+        np.testing.assert_array_equal(first.transform(world.X), second.transform(world.X))
+
+    def test_result_says_what_was_done(self, estimator: Any, world: Any):
+        result = fitted(estimator, world, n_latents=3).result_
+        assert result.n_latents == 3
+        assert len(str(result.guarantee)) > 20
+        assert result.checks
+        assert result.seconds > 0
+        assert result.device
+        assert {"crlearn", "jax", "numpy"} <= set(result.versions)
+
+    def test_graph_has_the_names_of_the_latents(self, estimator: Any, world: Any):
+        model = fitted(estimator, world, n_latents=3)
+        assert list(model.get_feature_names_out()) == ["z0", "z1", "z2"]
+        if model.graph_ is not None:
+            assert list(model.graph_.nodes) == ["z0", "z1", "z2"]
+
+    def test_graph_before_fit(self, estimator: Any, world: Any):
+        with pytest.raises(AttributeError, match="call fit first"):
+            fresh(estimator).graph_  # noqa: B018
+
+    def test_inverse_transform_leads_back_to_the_data_space(self, estimator: Any, world: Any):
+        model = fitted(estimator, world, n_latents=3)
+        assert model.inverse_transform(model.transform(world.X)).shape == world.X.shape
+        with pytest.raises(ValueError, match="one column for each of the 3 latents"):
+            model.inverse_transform(np.zeros((2, 4)))
+
+    def test_pandas_and_polars_in_and_out(self, estimator: Any, world: Any):
+        frame = as_frame(world)
+        model = fresh(estimator).fit(frame, pd.Series(world.y))
+        plain = model.transform(frame)
+        as_pandas = model.set_output(transform="pandas").transform(frame)
+        assert list(as_pandas.columns) == list(model.get_feature_names_out())
+        np.testing.assert_array_equal(as_pandas.to_numpy(), plain)
+        polars_frame = pl.DataFrame(world.X, schema=list(world.names))
+        as_polars = model.set_output(transform="polars").transform(polars_frame)
+        assert isinstance(as_polars, pl.DataFrame)
+        np.testing.assert_array_equal(as_polars.to_numpy(), plain)
+
+    def test_works_in_a_pipeline(self, estimator: Any, world: Any):
+        pipeline = make_pipeline(StandardScaler(), fresh(estimator))
+        assert np.isfinite(pipeline.fit(world.X, world.y).transform(world.X)).all()
+
+    def test_saves_and_loads_to_the_same_bits(self, estimator: Any, world: Any, tmp_path: Any):
+        model = fitted(estimator, world)
+        model.save(tmp_path / "model.crl")
+        loaded = load(tmp_path / "model.crl")
+        assert loaded.get_params() == model.get_params()
+        np.testing.assert_array_equal(loaded.transform(world.X), model.transform(world.X))
+        assert str(loaded.result_) == str(model.result_)
+        assert type(model).load(tmp_path / "model.crl").n_features_in_ == 5
+
+    def test_an_unfitted_estimator_can_be_saved(self, estimator: Any, world: Any, tmp_path: Any):
+        fresh(estimator, n_latents=2).save(tmp_path / "model.crl")
+        assert load(tmp_path / "model.crl").n_latents == 2
+
+    def test_pickles_for_joblib(self, estimator: Any, world: Any):
+        model = fitted(estimator, world)
+        copy = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(copy.transform(world.X), model.transform(world.X))
+
+    def test_does_not_change_its_input(self, estimator: Any, world: Any):
+        X = world.X.copy()
+        fitted(estimator, world).transform(X)
+        np.testing.assert_array_equal(X, world.X)
+
+
+def test_load_refuses_another_class(tmp_path: Any):
+    PCABaseline().save(tmp_path / "model.crl")
+    with pytest.raises(CorruptFileError, match="holds a PCABaseline, not a IVAE"):
+        IVAE.load(tmp_path / "model.crl")
+
+
+@quiet
+@by_class
+class TestBadInput:
+    """Each kind of bad input gets a sentence that says what is wrong; nothing returns NaN."""
+
+    def refused(self, estimator: Any, X: Any, y: Any, message: str, **parameters: Any) -> None:
+        with pytest.raises(ValueError, match=message):
+            fresh(estimator, **parameters).fit(X, y)
+
+    def test_nan(self, estimator: Any, world: Any):
+        X = world.X.copy()
+        X[3, 1] = np.nan
+        self.refused(estimator, X, world.y, "Input X contains NaN")
+
+    def test_infinity(self, estimator: Any, world: Any):
+        X = world.X.copy()
+        X[3, 1] = np.inf
+        self.refused(estimator, X, world.y, "Input X contains infinity")
+
+    def test_strings(self, estimator: Any, world: Any):
+        self.refused(estimator, world.X.astype(str).astype(object) + "a", world.y, "string")
+
+    def test_text_column_of_a_frame(self, estimator: Any, world: Any):
+        frame = as_frame(world).assign(batch="a")
+        self.refused(estimator, frame, world.y, "These columns hold text: batch")
+        polars_frame = pl.DataFrame(world.X).with_columns(batch=pl.lit("a"))
+        self.refused(estimator, polars_frame, world.y, "These columns hold text: batch")
+
+    def test_one_axis(self, estimator: Any, world: Any):
+        self.refused(estimator, world.X[:, 0], world.y, "Expected 2D array, got 1D array")
+
+    def test_one_sample(self, estimator: Any, world: Any):
+        self.refused(estimator, world.X[:1], world.y[:1], r"minimum of 2 is required")
+
+    def test_more_latents_than_features(self, estimator: Any, world: Any):
+        message = "must be at most the number of features, 5.*Got 6 instead"
+        self.refused(estimator, world.X, world.y, message, n_latents=6)
+
+    def test_no_latents(self, estimator: Any, world: Any):
+        message = "The 'n_latents' parameter of .* must be an int in the range"
+        self.refused(estimator, world.X, world.y, message, n_latents=0)
+
+    def test_labels_of_wrong_length(self, estimator: Any, world: Any):
+        self.refused(estimator, world.X, world.y[:-1], "inconsistent numbers of samples")
+
+    def test_labels_with_nan(self, estimator: Any, world: Any):
+        y = world.y.astype(float)
+        y[0] = np.nan
+        self.refused(estimator, world.X, y, "Input y contains NaN")
+
+    def test_all_columns_constant(self, estimator: Any, world: Any):
+        self.refused(
+            estimator, np.ones((50, 3)), np.arange(50) % 5, "All columns of X are constant"
+        )
+
+    def test_duplicated_column(self, estimator: Any, world: Any):
+        X = world.X.copy()
+        X[:, 4] = X[:, 0]
+        with pytest.raises(IdentifiabilityError, match="at most the rank of X, which is 4"):
+            fresh(estimator, n_latents=5).fit(X, world.y)
+        model = fresh(estimator).fit(X, world.y)
+        assert model.transform(X).shape[1] == 4
+        assert np.isfinite(model.transform(X)).all()
+
+    def test_constant_column(self, estimator: Any, world: Any):
+        X = world.X.copy()
+        X[:, 2] = 7.0
+        with pytest.warns(AssumptionWarning, match="1 of 5 columns of X are constant"):
+            model = fresh(estimator).fit(X, world.y)
+        assert np.isfinite(model.transform(X)).all()
+
+    @pytest.mark.parametrize("scale", [1e12, 1e-12, 1e200, 1e-200])
+    def test_units_do_not_matter(self, estimator: Any, world: Any, scale: float):
+        plain = fitted(estimator, world, n_latents=2).transform(world.X)
+        units = np.array([scale, 1.0, scale, 1.0, 1 / scale])
+        model = fresh(estimator, n_latents=2)
+        model.fit(world.X * units, world.y)
+        np.testing.assert_allclose(model.transform(world.X * units), plain, atol=1e-3)
+
+    def test_values_far_outside_the_range_do_not_become_nan(self, estimator: Any, world: Any):
+        model = fitted(estimator, world)
+        with pytest.raises(ValueError, match="not finite"), np.errstate(all="ignore"):
+            model.transform(np.full((1, 5), 1e308) * np.array([1, -1, 1, -1, 1]))
+
+
+class TestEnvironments:
+    def model(self, **parameters: Any) -> IVAE:
+        return IVAE(width=4, depth=1, max_epochs=2, n_restarts=1, random_state=0, **parameters)
+
+    def test_one_environment(self, world: Any):
+        with pytest.raises(IdentifiabilityError, match=r"at least 2 environments. Got 1 \(0\)"):
+            self.model().fit(world.X, np.zeros(len(world.X), int))
+
+    def test_no_labels(self, world: Any):
+        with pytest.raises(ValueError, match="requires y to be passed"):
+            self.model().fit(world.X)
+
+    def test_absent_reference(self, world: Any):
+        message = "reference environment 'control' is not among the labels in y: 0, 1, 2"
+        with pytest.raises(ValueError, match=message):
+            self.model(reference="control").fit(world.X, world.y)
+
+    @quiet
+    def test_reference_sets_the_units(self, world: Any):
+        Z = self.model(reference=3).fit(world.X, world.y).transform(world.X)[world.y == 3]
+        np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-6)
+        np.testing.assert_allclose(Z.std(axis=0), 1, atol=1e-6)
+
+    @quiet
+    def test_an_environment_with_fewer_rows_than_latents(self, world: Any):
+        y = world.y.copy()
+        y[:2] = 99
+        with pytest.warns(AssumptionWarning, match="no more rows than the 3 latents: 99"):
+            self.model(n_latents=3).fit(world.X, y)
+
+    @quiet
+    def test_string_labels(self, world: Any):
+        names = np.array([f"batch {label}" for label in world.y])
+        by_name = self.model().fit(world.X, names).transform(world.X)
+        by_number = self.model().fit(world.X, world.y).transform(world.X)
+        np.testing.assert_array_equal(by_name, by_number)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from crlearn import IVAE, load
+from crlearn.data import make_latent_anm, make_segments
+from crlearn.methods._ivae import EvidenceBound, Gaussian, divergence, posterior
+from crlearn.metrics import evaluate
+
+quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
+
+
+def gaussian(mean: float, variance: float) -> Gaussian:
+    return Gaussian(jnp.full((1, 1), mean), jnp.full((1, 1), np.log(variance)))
+
+
+def test_posterior_weighs_by_precision():
+    combined = posterior(gaussian(2.0, 1.0), gaussian(-1.0, 0.5))
+    np.testing.assert_allclose(combined.mean, 0.0, atol=1e-6)
+    np.testing.assert_allclose(np.exp(combined.log_variance), 1 / 3, rtol=1e-6)
+
+
+def test_divergence_on_a_hand_built_case():
+    assert divergence(gaussian(0.5, 2.0), gaussian(0.5, 2.0))[0] == pytest.approx(0, abs=1e-6)
+    expected = 0.5 * (2.0 + 1.0 - 1 - np.log(2.0))
+    assert divergence(gaussian(1.0, 2.0), gaussian(0.0, 1.0))[0] == pytest.approx(expected)
+
+
+def test_the_bound_is_tight_for_a_linear_gaussian_model():
+    """With a linear decoder and the exact posterior the bound is the log-likelihood itself."""
+    objective = EvidenceBound(
+        n_features=2, n_latents=1, n_environments=2, width=4, depth=1, activation="leaky_relu"
+    )
+    params = objective.init(jax.random.key(0))
+    direction, noise = np.array([0.6, 0.8]), 0.5
+    mean, variance = np.array([1.0, -2.0]), np.array([0.3, 2.0])
+    params["prior"] = jnp.asarray(np.column_stack([mean, np.log(variance)]))
+    params["log_noise"] = jnp.log(noise - 0.03)
+    params["decoder"] = lambda z: z * direction  # z -> x
+    # p(x | z) as a function of z has mean direction'x and variance `noise`: unit direction.
+    params["encoder"] = lambda x: jnp.column_stack([x @ direction, jnp.full(len(x), np.log(noise))])
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 20_000)
+    z = rng.normal(mean[y], np.sqrt(variance[y]))
+    x = z[:, None] * direction + rng.normal(scale=np.sqrt(noise), size=(len(z), 2))
+    batch = (jnp.asarray(x), jnp.asarray(y))
+    bound = -objective.loss(params, batch, jax.random.key(1), jnp.asarray(1.0))
+    exact = 0.0
+    for environment in (0, 1):
+        covariance = variance[environment] * np.outer(direction, direction) + noise * np.eye(2)
+        law = multivariate_normal(mean[environment] * direction, covariance)
+        exact += law.logpdf(x[y == environment]).sum() / len(x)
+    assert float(bound) == pytest.approx(exact, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def world() -> Any:
+    return make_segments(n_latents=2, n_samples=200, n_segments=10, random_state=1)
+
+
+def small(**parameters: Any) -> IVAE:
+    defaults = {"n_latents": 2, "width": 16, "depth": 2, "max_epochs": 60, "random_state": 0}
+    return IVAE(**{**defaults, **parameters})
+
+
+@quiet
+def test_recovers_sources_that_change_between_segments(world: Any):
+    model = small(max_epochs=150, n_restarts=4).fit(world.X, world.y)
+    scores = evaluate(model, world)
+    assert scores["mcc"] > 0.95
+    assert scores["mcc"] > (scores.chance["mcc"] or 0)
+    assert model.result_.details["reconstruction_r2"] > 0.98
+
+
+@quiet
+def test_training_curve_goes_down(world: Any):
+    history = small().fit(world.X, world.y).result_.history
+    assert history["validation_loss"][-1] < history["validation_loss"][0]
+    assert len(history["epoch"]) == len(history["train_loss"])
+
+
+@quiet
+def test_causal_latents_fail_the_check_of_independence():
+    world = make_latent_anm(
+        n_latents=2, n_samples=300, n_segments=10, quiet=0.0, n_layers=1, random_state=0
+    )
+    model = small(max_epochs=100).fit(world.X, world.y)
+    failed = [check.name for check in model.result_.failed_checks]
+    assert "latents are independent given y" in failed
+
+
+@quiet
+def test_too_few_environments_are_reported(world: Any):
+    rows = world.y < 3
+    with pytest.warns(UserWarning, match="3 environments; the theory asks for 5 for 2 latents"):
+        small(max_epochs=5).fit(world.X[rows], world.y[rows])
+
+
+@quiet
+def test_a_number_may_take_the_place_of_labels():
+    rng = np.random.default_rng(0)
+    u = rng.uniform(-2, 2, 1500)
+    Z = np.column_stack([rng.normal(u, 0.3), rng.normal(0, np.exp(0.7 * u))])
+    X = Z @ rng.normal(size=(2, 3))
+    model = small(max_epochs=5).fit(X, u)
+    assert model.transform(X).shape == (1500, 2)
+    assert model.result_.checks[-1].passed is None
+
+
+@quiet
+def test_a_checkpoint_resumes_to_the_same_bits(
+    world: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+):
+    whole = small(max_epochs=30).fit(world.X, world.y)
+    path = tmp_path / "state.crl"
+
+    from crlearn import train
+
+    run_chunk, calls = train._run_chunk, []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return run_chunk(*arguments)
+
+    monkeypatch.setattr(train, "_run_chunk", interrupted)
+    with pytest.warns(UserWarning, match="interrupted"):
+        part = small(max_epochs=30, checkpoint=str(path)).fit(world.X, world.y)
+    assert part.result_.details["stopped"] == "interrupted"
+    assert np.isfinite(part.transform(world.X)).all()
+    monkeypatch.undo()
+    resumed = small(max_epochs=30, checkpoint=str(path)).fit(world.X, world.y)
+    np.testing.assert_array_equal(resumed.transform(world.X), whole.transform(world.X))
+
+
+@quiet
+def test_networks_survive_saving(world: Any, tmp_path: Any):
+    model = small(max_epochs=3).fit(world.X, world.y)
+    model.save(tmp_path / "model.crl")
+    loaded = load(tmp_path / "model.crl")
+    Z = model.transform(world.X)
+    np.testing.assert_array_equal(loaded.transform(world.X), Z)
+    np.testing.assert_array_equal(loaded.inverse_transform(Z), model.inverse_transform(Z))
+
+
+@quiet
+def test_one_latent(world: Any):
+    assert small(n_latents=1, max_epochs=3).fit(world.X, world.y).transform(world.X).shape[1] == 1

@@ -1,0 +1,87 @@
+"""Imports point one way: data -> methods -> metrics -> report; shared modules know none of them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "crlearn"
+
+# Each part may import those before it. A set of parts side by side must not know each other.
+ORDER: list[set[str]] = [
+    {"exceptions"},
+    {"config"},
+    {"graph", "result", "nets", "progress"},
+    {"data"},
+    {"persist"},
+    {"train", "base"},
+    {"methods"},
+    {"metrics"},
+    {"report"},
+    {"cli", "__main__"},
+]
+LEVEL = {part: level for level, parts in enumerate(ORDER) for part in parts}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_at_the_top(path: Path) -> Iterator[str]:
+    """Modules that are imported when the file is; those inside functions or for types are not."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path):
+    part = part_of(path)
+    if part == "__init__":
+        return
+    for module in imports_at_the_top(path):
+        if not module.startswith("crlearn."):
+            continue
+        other = module.split(".")[1]
+        if other in LEVEL and other != part:
+            assert LEVEL[other] < LEVEL[part], f"{part} must not import {other}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_stay_readable(path: Path):
+    assert len(path.read_text().splitlines()) <= 600
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_private_files_are_used_inside_their_folder_only(path: Path):
+    for module in imports_at_the_top(path):
+        names = module.split(".")
+        private = [name for name in names[1:-1] if name.startswith("_") and name != "__main__"]
+        if names[0] == "crlearn" and private:
+            assert names[1] == part_of(path), f"{module} is private"
+
+
+def test_importing_crlearn_is_light():
+    code = "import sys, crlearn; print('jax' in sys.modules, 'sklearn' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False"]
+
+
+def test_every_test_file_mirrors_a_source_file():
+    tests = Path(__file__).parent
+    whole_library = {"test_architecture", "test_documentation", "test_common"}
+    for path in tests.rglob("test_*.py"):
+        if path.stem in whole_library:
+            continue
+        folder = SOURCE / path.relative_to(tests).parent
+        name = path.stem.removeprefix("test_")
+        candidates = (folder / f"{name}.py", folder / f"_{name}.py", folder / name)
+        assert any(c.exists() for c in candidates), f"{path} has no source file"

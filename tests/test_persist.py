@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save as format_safetensors
+
+from crlearn import PCABaseline, load
+from crlearn.data import make_linear_interventional, make_observational, make_segments
+from crlearn.exceptions import CorruptFileError
+from crlearn.persist import read_record, save, write_record
+
+plain_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=4) | st.integers(-5, 5), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(value=plain_values)
+def test_plain_values_come_back_equal(tmp_path_factory: pytest.TempPathFactory, value: Any):
+    path = tmp_path_factory.mktemp("record") / "file.crl"
+    write_record(path, kind="test", record={"value": value})
+    found = read_record(path, kind="test")["value"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6).reshape(2, 3),
+        np.array([True, False]),
+        np.float64(3.5) * np.ones((2, 2)).T,
+        np.zeros((0, 3)),
+        np.array(2.5),
+        np.array(["a", "bc"]),
+        np.array(["a", "bc"], dtype=object),
+        np.arange(12.0).reshape(3, 4)[:, ::2],
+    ],
+)
+def test_arrays_come_back_equal(tmp_path: Path, array: Any):
+    write_record(tmp_path / "file.crl", kind="test", record={"array": array})
+    found = read_record(tmp_path / "file.crl", kind="test")["array"]
+    np.testing.assert_array_equal(found, array)
+    assert found.dtype == array.dtype
+    assert found.shape == array.shape
+
+
+def test_jax_arrays_graphs_and_numpy_scalars(tmp_path: Path):
+    graph = nx.DiGraph([("a", "b"), ("b", "c")])
+    record = {"jax": jnp.ones(3), "graph": graph, "number": np.int64(3)}
+    write_record(tmp_path / "file.crl", kind="test", record=record)
+    found = read_record(tmp_path / "file.crl", kind="test")
+    np.testing.assert_array_equal(found["jax"], np.ones(3))
+    assert nx.utils.graphs_equal(found["graph"], graph)
+    assert found["number"] == 3
+
+
+def test_what_cannot_be_stored_is_named(tmp_path: Path):
+    with pytest.raises(
+        TypeError, match=r"test\.inner\.score is a function, which cannot be stored"
+    ):
+        write_record(tmp_path / "f.crl", kind="test", record={"inner": {"score": lambda x: x}})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_things_are_refused(tmp_path: Path):
+    with pytest.raises(TypeError, match=r"takes an estimator or a Dataset\. Got dict"):
+        save({}, tmp_path / "f.crl")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        make_linear_interventional(3, 5, 50, mechanism="mlp", random_state=0),
+        make_observational(n_samples=50, random_state=0),
+        make_segments(n_latents=2, n_samples=20, n_segments=5, random_state=0),
+    ],
+    ids=["interventional", "observational", "segments"],
+)
+def test_a_world_comes_back_with_its_truth(tmp_path: Path, world: Any):
+    save(world, tmp_path / "world.crl")
+    found = load(tmp_path / "world.crl")
+    np.testing.assert_array_equal(found.X, world.X)
+    np.testing.assert_array_equal(found.truth.Z, world.truth.Z)
+    np.testing.assert_array_equal(found.truth.graph, world.truth.graph)
+    np.testing.assert_array_equal(
+        found.truth.mixing(world.truth.Z), world.truth.mixing(world.truth.Z)
+    )
+    np.testing.assert_array_equal(
+        found.truth.score(world.truth.Z[:5]), world.truth.score(world.truth.Z[:5])
+    )
+    assert found.names == world.names
+    assert found.environments == world.environments
+
+
+def test_a_world_with_a_callable_is_saved_without_its_scores(tmp_path: Path):
+    world: Any = make_observational(
+        n_samples=30, mechanism=lambda parents: jnp.sin(parents).sum(), random_state=0
+    )
+    with pytest.warns(UserWarning, match="functions of your own, which a file cannot hold"):
+        save(world, tmp_path / "world.crl")
+    found = load(tmp_path / "world.crl")
+    np.testing.assert_array_equal(found.truth.Z, world.truth.Z)
+    with pytest.raises(ValueError, match="they are not here"):
+        found.truth.score(world.truth.Z)
+
+
+class TestHostileFiles:
+    @pytest.fixture
+    def good(self, tmp_path: Path) -> Path:
+        X = np.random.default_rng(0).normal(size=(20, 3))
+        PCABaseline().fit(X).save(tmp_path / "model.crl")
+        return tmp_path / "model.crl"
+
+    def forged(self, tmp_path: Path, content: Any, kind: str = "estimator") -> Path:
+        header = {"format": 1, "crlearn": "0", "kind": kind, "content": content}
+        path = tmp_path / "forged.crl"
+        path.write_bytes(format_safetensors({}, metadata={"crlearn": json.dumps(header)}))
+        return path
+
+    @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
+    def test_truncated(self, good: Path, share: float):
+        data = good.read_bytes()
+        good.write_bytes(data[: int(share * len(data))])
+        with pytest.raises(CorruptFileError, match="not a whole crlearn file"):
+            load(good)
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"\x80\x04K\x01.", b"PK\x03\x04" + bytes(100), bytes(range(256)) * 10]
+    )
+    def test_other_formats(self, tmp_path: Path, data: bytes):
+        (tmp_path / "other").write_bytes(data)
+        with pytest.raises(CorruptFileError, match="not a whole crlearn file"):
+            load(tmp_path / "other")
+
+    def test_a_header_that_claims_to_be_huge(self, tmp_path: Path):
+        (tmp_path / "huge").write_bytes((2**62).to_bytes(8, "little") + b"{}")
+        with pytest.raises(CorruptFileError):
+            load(tmp_path / "huge")
+
+    def test_safetensors_of_somebody_else(self, tmp_path: Path):
+        (tmp_path / "other").write_bytes(format_safetensors({"a": np.ones(3)}))
+        with pytest.raises(CorruptFileError, match="not a whole crlearn file"):
+            load(tmp_path / "other")
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            {"$record": ["os", "system"], "fields": {"command": "touch owned"}},
+            {"$record": ["crlearn.result", "replace"], "fields": {}},
+            {"$record": ["builtins", "eval"], "fields": {"source": "1"}},
+        ],
+    )
+    def test_classes_off_the_list_are_not_built(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: Any
+    ):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(CorruptFileError, match="that crlearn does not read"):
+            load(self.forged(tmp_path, content))
+        assert not (tmp_path / "owned").exists()
+
+    @pytest.mark.parametrize("name", ["os", "__class__", "BaseCRL", "ivae", "pca_baseline"])
+    def test_estimators_off_the_list_are_not_built(self, tmp_path: Path, name: str):
+        content = {"$dict": [["class", name], ["parameters", {"$dict": []}], ["fitted", []]]}
+        with pytest.raises(CorruptFileError):
+            load(self.forged(tmp_path, content))
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            [],
+            {},
+            {"$dict": [["class", "PCABaseline"]]},
+            {"$array": "0", "shape": [1]},
+            {"$dict": [[["unhashable"], 1]]},
+            {"$record": ["crlearn.result", "Check"], "fields": {"surprise": 1}},
+        ],
+    )
+    def test_content_that_makes_no_sense(self, tmp_path: Path, content: Any):
+        with pytest.raises(CorruptFileError):
+            load(self.forged(tmp_path, content))
+
+    def test_fitted_values_may_not_replace_methods(self, good: Path, tmp_path: Path):
+        content = {
+            "$dict": [
+                ["class", "PCABaseline"],
+                ["parameters", {"$dict": []}],
+                ["fitted", {"$dict": [["transform", 1]]}],
+            ]
+        }
+        with pytest.raises(CorruptFileError):
+            load(self.forged(tmp_path, content))
+
+    def test_a_newer_format_says_so(self, tmp_path: Path):
+        header = {"format": 99, "crlearn": "9.9", "kind": "estimator", "content": {}}
+        path = tmp_path / "new.crl"
+        path.write_bytes(format_safetensors({}, metadata={"crlearn": json.dumps(header)}))
+        with pytest.raises(CorruptFileError, match=r"written by crlearn 9\.9, which uses a newer"):
+            load(path)
+
+    def test_another_kind_says_so(self, tmp_path: Path):
+        write_record(tmp_path / "f.crl", kind="checkpoint", record={})
+        with pytest.raises(CorruptFileError, match="holds a checkpoint; load"):
+            load(tmp_path / "f.crl")
+        with pytest.raises(CorruptFileError, match="holds a checkpoint, not a dataset"):
+            read_record(tmp_path / "f.crl", kind="dataset")
+
+    def test_a_missing_file_is_a_missing_file(self, tmp_path: Path):
+        with pytest.raises(FileNotFoundError):
+            load(tmp_path / "nothing.crl")
