@@ -36,8 +36,8 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"leaky_relu": leaky_relu, "tanh"
 class MLP(eqx.Module):
     """Fully connected network; the activation follows every layer but the last."""
 
-    weights: tuple[Float[AnyArray, "inputs outputs"], ...]
-    biases: tuple[Float[AnyArray, " outputs"], ...]
+    weights: tuple[Float[AnyArray, "_ _"], ...]
+    biases: tuple[Float[AnyArray, " _"], ...]
     activation: str = eqx.field(static=True, default="leaky_relu")
 
     @classmethod

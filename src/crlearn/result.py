@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import networkx as nx
 import numpy as np
@@ -15,6 +15,7 @@ LatentLevel = Literal["scale", "parents", "ancestors", "layers", "blocks", "span
 GraphLevel = Literal["exact", "closure", "cpdag", "none"]
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """A map from observations to latents that can be stored in a file."""
 
@@ -142,7 +143,7 @@ class Result:
     adjacency: NDArray[np.bool_] | None = None
     targets: NDArray[np.bool_] | None = None
     checks: tuple[Check, ...] = ()
-    history: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
+    history: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
     seconds: float = 0.0

@@ -21,13 +21,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 from crlearn.config import get_config, numerics
@@ -43,6 +43,7 @@ _MOST_HELD_OUT_ROWS = 10_000
 _RETRY_STEP = 0.1  # a diverged restart is run again with this share of its learning rate
 
 
+@runtime_checkable
 class Objective(Hashable, Protocol):
     """What is trained. Equal objectives share compiled programs, so compare them by value."""
 
@@ -112,9 +113,9 @@ class Training:
         Restarts that diverged and were run again with a smaller step.
     """
 
-    params: Params
+    params: PyTree[NDArray[Any]]
     loss: float
-    history: dict[str, NDArray[np.floating]]
+    history: dict[str, NDArray[Any]]
     stopped: Literal["early", "max_epochs", "interrupted"]
     skipped_steps: int
     retried: int
@@ -501,7 +502,7 @@ def _is_schedule_count(path: tuple[Any, ...], _: Any) -> bool:
 
 
 @partial(jax.jit, static_argnames=("objective",))
-def _draw_weights(objective: Objective, keys: PRNGKeyArray) -> Float[Array, "restarts weights"]:
+def _draw_weights(objective: Objective, keys: Key[Array, " restarts"]) -> Float[Array, "restarts weights"]:
     return jax.vmap(lambda key: _flatten(objective.init(key)))(keys)
 
 
@@ -522,7 +523,7 @@ def _where_rows(mask: Bool[Array, " rows"], yes: Array, no: Array) -> Array:
     return jnp.where(mask.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
 
 
-def _n_rows(data: Batch) -> int:
+def _n_rows(data: PyTree[Any]) -> int:
     return len(jax.tree.leaves(data)[0])
 
 

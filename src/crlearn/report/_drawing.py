@@ -18,9 +18,13 @@ from crlearn.report._svg import BLUE, GREY, INK, SURFACE, VERMILLION, Sketch, dr
 BoolMatrix = NDArray[np.bool_]
 Positions = NDArray[np.floating]
 
+_WIDEST = 11  # inches; two graphs that are wider together stand one above the other
 _SWEEPS = 8
 _MOST_EDGES_IN_WORDS = 30
-_TOO_CLOSE = 0.28  # of an edge to a node that it does not belong to
+_MARGIN = 0.4  # around nodes
+_LINE = 0.05  # around edges
+_CLEAR = 0.3  # distance of an edge from the nodes that it does not belong to
+_BENDS = (0.0, 0.2, -0.2, 0.35, -0.35, 0.5, -0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +47,11 @@ class Edge(NamedTuple):
 @drawn
 def graph_drawing(graph: Drawing, caption: str = "") -> Sketch:
     """Draw one graph."""
-    positions = layered_layout(graph.adjacency)
-    figure, grid = panels(1, 1, *_size(positions))
-    _draw(grid[0, 0], graph, positions, [(edge, INK, "-") for edge in _edges(graph.adjacency)])
+    positions, edges = layered_layout(graph.adjacency), _edges(graph.adjacency)
+    extent = _extent(positions, edges)
+    width, height = _size(extent)
+    figure, grid = panels(1, 1, width, height)
+    _draw(grid[0, 0], graph, positions, extent, [(edge, INK, "-") for edge in edges])
     return Sketch(figure, f"{graph.title}: {_in_words(graph)}.", caption)
 
 
@@ -53,15 +59,19 @@ def graph_drawing(graph: Drawing, caption: str = "") -> Sketch:
 def graphs_beside_each_other(true: Drawing, recovered: Drawing, caption: str = "") -> Sketch:
     """Draw the true and the recovered graph over the same nodes, with the mistakes marked."""
     positions = layered_layout(true.adjacency)
-    width, height = _size(positions)
-    figure, grid = panels(1, 2, 2 * width, height + 0.3)
     true_edges, found_edges = _edges(true.adjacency), _edges(recovered.adjacency)
-    _draw(grid[0, 0], true, positions, [(edge, INK, "-") for edge in true_edges])
+    extent = _extent(positions, true_edges + found_edges)
+    width, height = _size(extent)
+    beside = 2 * width <= _WIDEST
+    shape = (1, 2, 2 * width, height + 0.3) if beside else (2, 1, width, 2 * height + 0.3)
+    figure, grid = panels(*shape)
+    _draw(grid[0, 0], true, positions, extent, [(edge, INK, "-") for edge in true_edges])
     right, wrong, missed = (BLUE, "-"), (VERMILLION, "--"), (GREY, ":")
     _draw(
-        grid[0, 1],
+        grid[-1, -1],
         recovered,
         positions,
+        extent,
         [(edge, *(right if edge in true_edges else wrong)) for edge in found_edges]
         + [(edge, *missed) for edge in true_edges if edge not in found_edges],
     )
@@ -82,13 +92,12 @@ def layered_layout(adjacency: BoolMatrix) -> Positions:
     """Return a place for each node: parents above their children, few crossings.
 
     Nodes are put in rows by their longest path to a leaf, and each row is sorted by the mean place
-    of the neighbours, back and forth. Graphs with cycles are put on a circle.
+    of the neighbours, back and forth. Graphs with cycles or undirected edges are put on a circle.
     """
-    directed = adjacency & ~adjacency.T
-    if find_cycle(directed):
+    if find_cycle(adjacency):
         angles = 2 * np.pi * np.arange(len(adjacency)) / len(adjacency)
         return max(1.0, len(adjacency) / 6) * np.stack([np.sin(angles), np.cos(angles)], axis=1)
-    rows = [list(row) for row in layers(directed)]
+    rows = [list(row) for row in layers(adjacency)]
     positions = np.zeros((len(adjacency), 2))
     for height, row in enumerate(rows):
         _place(row, height, positions)
@@ -118,13 +127,24 @@ def _edges(adjacency: BoolMatrix) -> list[Edge]:
     return directed + [Edge(int(i), int(j), directed=False) for i, j in undirected]
 
 
-def _size(positions: Positions) -> tuple[float, float]:
-    spread = np.ptp(positions, axis=0)
-    return float(np.clip(0.75 * spread[0] + 1.2, 2.8, 8)), float(0.75 * spread[1] + 1.1)
+def _extent(positions: Positions, edges: Sequence[Edge]) -> Positions:
+    """Return the lower left and upper right corner of nodes and edges."""
+    curves = [_curve(edge, positions, _bend(edge, positions)) for edge in edges]
+    everything = np.concatenate([positions - _MARGIN, positions + _MARGIN, *curves])
+    return np.stack([everything.min(axis=0) - _LINE, everything.max(axis=0) + _LINE])
+
+
+def _size(extent: Positions) -> tuple[float, float]:
+    width, height = 0.75 * (extent[1] - extent[0])
+    return float(np.clip(width, 2.8, 8)), float(height + 0.4)
 
 
 def _draw(
-    axes: Axes, graph: Drawing, positions: Positions, edges: Sequence[tuple[Edge, str, str]]
+    axes: Axes,
+    graph: Drawing,
+    positions: Positions,
+    extent: Positions,
+    edges: Sequence[tuple[Edge, str, str]],
 ) -> None:
     for edge, color, line in edges:
         axes.add_patch(
@@ -145,20 +165,35 @@ def _draw(
     for node, name in enumerate(graph.names):
         x, y = positions[node]
         axes.text(x, y, name, ha="center", va="center", fontsize=8.5, zorder=3)
-    low, high = positions.min(axis=0) - 0.6, positions.max(axis=0) + 0.6
     title = graph.title if graph.adjacency.any() else f"{graph.title}: no edges"
-    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), title=title)
+    axes.set(xlim=extent[:, 0], ylim=extent[:, 1], title=title, aspect="equal")
     axes.set_axis_off()
 
 
 def _bend(edge: Edge, positions: Positions) -> float:
-    """Bend an edge that would otherwise run through another node."""
-    start = positions[edge.start]
-    along = positions[edge.end] - start
-    others = np.delete(positions, [edge.start, edge.end], axis=0) - start
-    share = np.clip(others @ along / (along @ along), 0, 1)
-    distance = np.linalg.norm(others - share[:, None] * along, axis=1)
-    return 0.3 if (distance < _TOO_CLOSE).any() else 0.0
+    """Return the first bend with which an edge keeps clear of the other nodes, or the clearest."""
+    others = np.delete(positions, [edge.start, edge.end], axis=0)
+    if len(others) == 0:
+        return 0.0
+    side = 1 if (edge.start + edge.end) % 2 else -1  # so that not all bend to the same side
+    bends = [side * bend for bend in _BENDS]
+    clearances = [_clearance(_curve(edge, positions, bend), others) for bend in bends]
+    if max(clearances) < _CLEAR:
+        return bends[int(np.argmax(clearances))]
+    return next(bend for bend, free in zip(bends, clearances, strict=True) if free >= _CLEAR)
+
+
+def _curve(edge: Edge, positions: Positions, bend: float) -> Positions:
+    """Return points along matplotlib's "arc3": a parabola that leaves the chord to its right."""
+    start, end = positions[edge.start], positions[edge.end]
+    across = np.array([end[1] - start[1], start[0] - end[0]])
+    middle = (start + end) / 2 + bend * across
+    t = np.linspace(0, 1, 25)[:, None]
+    return (1 - t) ** 2 * start + 2 * t * (1 - t) * middle + t**2 * end
+
+
+def _clearance(curve: Positions, nodes: Positions) -> float:
+    return float(np.linalg.norm(curve[:, None] - nodes[None], axis=2).min())
 
 
 def _in_words(graph: Drawing) -> str:

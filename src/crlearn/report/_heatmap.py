@@ -105,7 +105,7 @@ def _heat_map(
         width_ratios=[cell * n_columns, 0.14],
     )
     axes, scale = grid[0]
-    limit = 1.0 if values.min() >= 0 and values.max() <= 1 else float(np.abs(values).max())
+    limit = max(1.0, float(np.abs(values).max()))
     hover = {}
     if values.size <= _MOST_CELLS:
         hover = _draw_cells(axes, values, limit, row_names, column_names, value_name)

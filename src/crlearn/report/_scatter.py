@@ -271,7 +271,7 @@ def _strip(n: int, side: float) -> tuple[Figure, list[Axes]]:
 
 def _points(axes: Axes, x: Matrix, y: Matrix, color: str, *, strong: bool) -> None:
     size = float(np.clip(3000 / max(len(x), 1), 3, 12))
-    alpha = 0.5 if strong else 0.3
+    alpha = 0.6 if strong else 0.35
     axes.scatter(x, y, s=size, color=color, alpha=alpha, linewidths=0, rasterized=True)
 
 

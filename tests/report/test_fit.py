@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crlearn import ICABaseline, PCABaseline
+from crlearn.data import Dataset, make_latent_anm, make_linear_interventional
+from crlearn.metrics import match
+from crlearn.report import write_report
+from crlearn.result import Check, Guarantee
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def world() -> Dataset:
+    return make_linear_interventional(
+        3, 5, 100, min_edge_effect=None, graph="chain", random_state=0
+    )
+
+
+@pytest.fixture(scope="module")
+def model(world: Dataset) -> PCABaseline:
+    return PCABaseline(n_latents=3, random_state=0).fit(world.X)
+
+
+def source_of(tmp_path: Path, *args, **options) -> str:
+    return write_report(tmp_path / "report.html", *args, **options).read_text(encoding="utf-8")
+
+
+def titles(document) -> list[str]:
+    return [section["id"] for section in document.all("section")]
+
+
+def with_result(model: PCABaseline, **changes) -> PCABaseline:
+    changed = PCABaseline(**model.get_params())
+    changed.n_features_in_ = model.n_features_in_
+    changed.result_ = replace(model.result_, **changes)
+    return changed
+
+
+def test_page_with_truth(parse, tmp_path: Path, world: Dataset, model: PCABaseline):
+    ica = ICABaseline(n_latents=3, random_state=0).fit(world.X)
+    source = source_of(tmp_path, model, world, baselines={"ICA": ica})
+    document = parse(source)
+    assert titles(document) == [
+        "guarantee-and-checks",
+        "metrics",
+        "recovered-and-true-latents",
+        "graph",
+        "parameters",
+    ]
+    assert len(document.all("h1")) == 1
+    assert "http" not in source.replace("http-equiv", "")
+    assert all(svg.get("aria-label") and svg.get("role") == "img" for svg in document.all("svg"))
+    assert {"mcc", "chance", "perfect", "ICA", "holds", "400 rows, 5 features"} <= set(
+        document.text
+    )
+    assert "PCABaseline recovers no graph." in document.text
+
+
+def test_ids_are_unique(parse, tmp_path: Path, world: Dataset, model: PCABaseline):
+    document = parse(source_of(tmp_path, model, world))
+    ids = [attributes["id"] for _, attributes in document.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_same_model_same_page(tmp_path: Path, world: Dataset, model: PCABaseline):
+    assert source_of(tmp_path, model, world) == source_of(tmp_path, model, world)
+
+
+def test_page_of_a_users_own_data(parse, tmp_path: Path, world: Dataset, model: PCABaseline):
+    labels = np.where(np.arange(len(world.X)) % 2, "<b>control", "drug")
+    own = Dataset(world.X, labels, names=[HOSTILE, "$x$", "c", "d", "e"])
+    document = parse(source_of(tmp_path, model, own, title=HOSTILE))
+    assert titles(document) == [
+        "guarantee-and-checks",
+        "latents",
+        "latents-by-environment",
+        "features-behind-the-latents",
+        "graph",
+        "parameters",
+    ]
+    assert len(document.all("script")) == 1
+    assert not document.all("b")
+    assert HOSTILE in document.text
+    assert any(HOSTILE in text for text in document.text if "(" in text)
+    assert "<b>control" in document.text
+    assert "mcc" not in document.text
+
+
+def test_page_of_data_without_labels(parse, tmp_path: Path, world: Dataset, model: PCABaseline):
+    document = parse(source_of(tmp_path, model, Dataset(world.X)))
+    assert "latents-by-environment" not in titles(document)
+
+
+def test_page_of_data_with_a_continuous_y(
+    parse, tmp_path: Path, world: Dataset, model: PCABaseline
+):
+    y = np.linspace(0, 1, len(world.X))
+    assert "latents-and-side-information" in titles(
+        parse(source_of(tmp_path, model, Dataset(world.X, y)))
+    )
+
+
+def test_page_without_data(parse, tmp_path: Path, model: PCABaseline):
+    document = parse(source_of(tmp_path, model))
+    assert titles(document) == ["guarantee-and-checks", "graph", "parameters"]
+
+
+@pytest.mark.parametrize(
+    ("level", "title"),
+    [
+        ("exact", "true graph"),
+        ("closure", "true graph: who is an ancestor of whom"),
+        ("cpdag", "true graph up to equivalence"),
+    ],
+)
+def test_recovered_graph_beside_the_true_one(
+    parse, tmp_path: Path, world: Dataset, model: PCABaseline, level, title: str
+):
+    assert world.truth is not None
+    partner = match(world.truth.Z, model.transform(world.X))[:, 1]
+    adjacency = np.zeros((3, 3), dtype=bool)
+    adjacency[np.ix_(partner, partner)] = world.truth.graph
+    found = with_result(
+        model, adjacency=adjacency, guarantee=Guarantee("scale", level, "all of it")
+    )
+    document = parse(source_of(tmp_path, found, world))
+    assert title in document.text
+    if level == "exact":
+        labels = [svg["aria-label"] or "" for svg in document.all("svg")]
+        a, b, c = (f"z{i}" for i in partner)
+        assert any(
+            f"recovered graph: nodes {a}, {b}, {c}; edges {a} → {b}, {b} → {c}" in label
+            for label in labels
+        )
+
+
+def test_more_true_latents_than_recovered_ones(tmp_path: Path, world: Dataset):
+    few = with_result(PCABaseline(2).fit(world.X), adjacency=np.eye(2, k=1, dtype=bool))
+    assert "–" in source_of(tmp_path, few, world)
+
+
+def test_more_recovered_latents_than_true_ones(tmp_path: Path):
+    world = make_linear_interventional(
+        2, 5, 50, min_edge_effect=None, measurement_noise=0.1, random_state=0
+    )
+    many = with_result(PCABaseline(4).fit(world.X), adjacency=np.eye(4, k=1, dtype=bool))
+    assert "recovered z3" in source_of(tmp_path, many, world)
+
+
+def test_recovered_graph_without_truth(parse, tmp_path: Path, model: PCABaseline):
+    found = with_result(model, adjacency=np.eye(3, k=1, dtype=bool))
+    assert "recovered graph" in parse(source_of(tmp_path, found)).text
+
+
+def test_checks_say_how_they_came_out(parse, tmp_path: Path, model: PCABaseline):
+    checks = (Check("one", True, "a"), Check("two", False, "b"), Check("three", None, "c"))
+    document = parse(source_of(tmp_path, with_result(model, checks=checks)))
+    assert {"holds", "fails", "untested"} <= set(document.text)
+    assert "These data contradict an assumption of that promise: two." in document.text
+
+
+def test_training_curve_of_a_trained_method(parse, tmp_path: Path, model: PCABaseline):
+    losses = np.array([3.0, 2.0, 1.0])
+    history = {"epoch": np.arange(3), "train_loss": losses, "validation_loss": losses}
+    trained = with_result(model, history=history)
+    assert "training" in titles(parse(source_of(tmp_path, trained)))
+
+
+def test_parameters_that_were_changed_stand_out(parse, tmp_path: Path, model: PCABaseline):
+    cells = parse(source_of(tmp_path, model)).all("td")
+    assert any("best" in (cell["class"] or "") and cell["data-sort"] == "3" for cell in cells)
+
+
+def test_twenty_latents_in_reasonable_size(tmp_path: Path):
+    world = make_latent_anm(20, 20, 30, n_segments=10, random_state=0)
+    source = source_of(tmp_path, PCABaseline(20).fit(world.X), world)
+    assert "only the 20 matched pairs" in source
+    assert len(source) < 1_500_000

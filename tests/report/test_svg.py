@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import re
+import warnings
+
+import matplotlib as mpl
+import pytest
+
+from crlearn.report._page import Plot
+from crlearn.report._svg import INK, SURFACE, Sketch, drawn, panels, shortened, some_rows
+
+
+@drawn
+def sample(label: str = "a label", color: str = INK) -> Sketch:
+    figure, grid = panels(1, 1, 2, 1)
+    axes = grid[0, 0]
+    bar = axes.bar([0], [1], color=color)[0]
+    bar.set_gid("the-bar")
+    axes.scatter([0, 1], [0, 1], rasterized=True)
+    axes.plot([0, 1], [0, 1], marker="o")
+    axes.set_xlabel(label)
+    return Sketch(figure, "what it <shows>", hover={"the-bar": "one & only"})
+
+
+def test_colours_of_the_page_are_left_to_the_page():
+    plot = sample(color=SURFACE)
+    assert INK not in plot.svg
+    assert SURFACE not in plot.svg
+    assert "currentColor" in plot.svg
+    assert "var(--surface)" in plot.svg
+
+
+def test_a_figure_needs_no_network_and_has_a_label(parse):
+    plot = sample()
+    assert "http" not in plot.svg
+    svg = parse(plot.svg).all("svg")[0]
+    assert svg["role"] == "img"
+    assert svg["aria-label"] == "what it <shows>"
+    assert plot.width == pytest.approx(2 * 96, abs=1)
+
+
+def test_points_are_pixels_and_hover_text_is_a_title(parse):
+    document = parse(sample().svg)
+    assert any((image["href"] or "").startswith("data:") for image in document.all("image"))
+    assert "one & only" in document.text
+
+
+def test_ids_of_two_figures_differ_and_every_link_has_its_target(parse):
+    first, second = sample(), sample(label="another")
+    ids = [ids_of(parse(plot.svg)) for plot in (first, second)]
+    assert not ids[0] & ids[1]
+    for plot, own in zip((first, second), ids, strict=True):
+        links = re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', plot.svg)
+        assert links
+        assert {a or b for a, b in links} <= own
+
+
+def ids_of(document) -> set[str]:
+    found = [attributes["id"] for _, attributes in document.tags if "id" in attributes]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def test_same_figure_same_bytes():
+    assert sample() == sample()
+
+
+@pytest.mark.parametrize("label", ["$x$y_{", "<script>alert(1)</script>", "遺伝子", 'a"b&c'])
+def test_labels_are_shown_as_they_are(parse, label: str):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        document = parse(sample(label).svg)
+    assert label in document.text
+    assert not document.all("script")
+
+
+def test_the_users_matplotlib_settings_do_not_matter():
+    expected = sample()
+    with mpl.rc_context({"axes.facecolor": "red", "font.size": 30, "text.usetex": False}):
+        assert sample() == expected
+        assert mpl.rcParams["axes.facecolor"] == "red"
+
+
+def test_long_labels_are_shortened():
+    assert shortened("short") == "short"
+    assert shortened("two\nlines") == "two lines"
+    assert len(shortened("x" * 100)) == 24
+
+
+def test_few_rows_are_all_drawn_and_many_are_not():
+    assert some_rows(5).tolist() == [0, 1, 2, 3, 4]
+    assert len(set(some_rows(100_000))) == 2000
+
+
+def test_a_plot_is_a_record():
+    assert isinstance(sample(), Plot)
