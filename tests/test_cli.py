@@ -108,7 +108,7 @@ class TestWholeChain:
         latents = pd.read_csv(run_folder / "latents.csv")
         assert list(latents) == ["z0", "z1", "environment"]
         assert set(latents["environment"]) == {"control", "[bold]drug", "<b>other"}
-        good("report {} --out {}", run_folder, page)
+        good("report {} --data {} --out {}", run_folder, own_table, page)
         source = page.read_text()
         assert "<script>alert" not in source
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in source
@@ -273,10 +273,12 @@ class TestEvaluate:
         write_table(Dataset(np.eye(4), names=["x0", "x1", "x2", "x3"]), table)
         assert "Not known to the model: x3" in bad("evaluate {} {}", pca_run, table)
 
-    def test_altered_run(self, tmp_path: Path, pca_run: Path):
+    def test_altered_run(self, tmp_path: Path, pca_run: Path, world: Path):
         (tmp_path / "model.crl").write_bytes((pca_run / "model.crl").read_bytes())
         (tmp_path / "result.json").write_text("{}")
         assert "is not what crlearn fit wrote" in bad("evaluate {}", tmp_path)
+        (tmp_path / "model.crl").write_bytes(world.read_bytes())
+        assert "holds a Dataset, not a" in bad("evaluate {}", tmp_path)
 
 
 class TestReport:

@@ -502,7 +502,9 @@ def _is_schedule_count(path: tuple[Any, ...], _: Any) -> bool:
 
 
 @partial(jax.jit, static_argnames=("objective",))
-def _draw_weights(objective: Objective, keys: Key[Array, " restarts"]) -> Float[Array, "restarts weights"]:
+def _draw_weights(
+    objective: Objective, keys: Key[Array, " restarts"]
+) -> Float[Array, "restarts weights"]:
     return jax.vmap(lambda key: _flatten(objective.init(key)))(keys)
 
 

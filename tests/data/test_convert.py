@@ -59,7 +59,7 @@ def test_round_trip(dataset, to, back):
 
 
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS.keys())
-@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "CSV"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "h5ad", "CSV"])
 def test_file_round_trip(dataset, ending, tmp_path):
     path = tmp_path / f"table.{ending}"
     column = None if dataset.y is None else "batch"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from crlearn import ICABaseline, PCABaseline
 from crlearn.data import Dataset, make_latent_anm, make_linear_interventional
@@ -104,6 +105,11 @@ def test_page_of_data_with_a_continuous_y(
     assert "latents-and-side-information" in titles(
         parse(source_of(tmp_path, model, Dataset(world.X, y)))
     )
+
+
+def test_unfitted_model(tmp_path: Path):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        write_report(tmp_path / "report.html", PCABaseline())
 
 
 def test_page_without_data(parse, tmp_path: Path, model: PCABaseline):

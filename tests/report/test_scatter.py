@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crlearn.report._matched import Matched
 from crlearn.report._scatter import Coloring, latents_against, pair_plot, scatter_matrix
 
 
@@ -15,10 +16,9 @@ def latents(n: int, rows: int = 60) -> np.ndarray:
 
 
 def matrix(n_true: int, n_recovered: int, rows: int = 60):
+    pairs = np.repeat(np.arange(min(n_true, n_recovered))[:, None], 2, axis=1)
     Z, Z_hat = latents(n_true, rows), latents(n_recovered, rows)
-    correlations = np.full((n_true, n_recovered), 0.5)
-    n_matched = min(n_true, n_recovered)
-    return scatter_matrix(Z, Z_hat, names(n_true), names(n_recovered), correlations, n_matched)
+    return scatter_matrix(Matched.of(Z, Z_hat, pairs))
 
 
 @pytest.mark.parametrize(("n_true", "n_recovered"), [(1, 1), (3, 3), (2, 4), (4, 2)])

@@ -8,20 +8,18 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 import numpy as np
 
 from crlearn import persist
-from crlearn.data import Dataset, from_anndata, read_table, write_table
-from crlearn.exceptions import CorruptFileError, import_extra
-
-if TYPE_CHECKING:
-    from crlearn.base import BaseCRL
+from crlearn.base import BaseCRL
+from crlearn.data import Dataset, read_table, write_table
+from crlearn.exceptions import CorruptFileError
 
 OWN_TYPE = ".crl"
-TABLE_TYPES = (".csv", ".tsv", ".parquet")
+TABLE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
 ENVIRONMENT_COLUMN = "environment"
 
 
@@ -36,12 +34,10 @@ def read_data(path: Path, env_column: str | None = None) -> Dataset:
     file_type = path.suffix.lower()
     if file_type == OWN_TYPE:
         return _read_own(path, env_column)
-    if file_type == ".h5ad":
-        return _read_h5ad(path, env_column)
     if file_type not in TABLE_TYPES:
         raise ValueError(
             f"The type of '{path.name}' is not known. The name must end in "
-            f"{', '.join((*TABLE_TYPES, '.h5ad', OWN_TYPE))}."
+            f"{', '.join((*TABLE_TYPES, OWN_TYPE))}."
         )
     try:
         dataset = read_table(path, env_column)
@@ -104,7 +100,7 @@ class Run:
                 f"'{folder}' is not the folder of a fit: it has no model.crl and result.json. "
                 "crlearn fit DATA --method NAME --out FOLDER makes one."
             )
-        model = persist.load(folder / "model.crl")
+        model = BaseCRL.load(folder / "model.crl")
         try:
             data = json.loads((folder / "result.json").read_text(encoding="utf-8"))["data"]
             return cls(
@@ -140,7 +136,9 @@ class Run:
             "guarantee": vars(result.guarantee),
             "checks": [vars(check) for check in result.checks],
             "training": _training_summary(result.history),
-            "details": result.details,
+            "details": {
+                name: value for name, value in result.details.items() if np.isscalar(value)
+            },
             "parameters": self.model.get_params(deep=False),
             "data": {
                 "file": str(self.data_file),
@@ -156,8 +154,9 @@ class Run:
 
     def data(self, path: Path | None = None, env_column: str | None = None) -> Dataset:
         """Read the data of the fit, or other data with the same features."""
-        if path is None:
-            path, env_column = self.data_file, env_column or self.env_column
+        path = path or self.data_file
+        if path.suffix.lower() != OWN_TYPE:
+            env_column = env_column or self.env_column
         dataset = read_data(path, env_column)
         if dataset.names != self.features:
             raise ValueError(
@@ -195,18 +194,6 @@ def _read_own(path: Path, env_column: str | None) -> Dataset:
     if not isinstance(dataset, Dataset):
         raise CorruptFileError(f"'{path}' holds a {type(dataset).__name__}, not a dataset.")
     return dataset
-
-
-def _read_h5ad(path: Path, env_column: str | None) -> Dataset:
-    anndata = import_extra("anndata", "frames")
-    try:
-        adata = anndata.read_h5ad(path)
-    except (OSError, KeyError) as error:
-        raise CorruptFileError(f"'{path}' is not an AnnData file: {error}.") from error
-    try:
-        return from_anndata(adata, env_column)
-    except ValueError as error:
-        raise ValueError(_naming_the_option(error)) from error
 
 
 def _naming_the_option(error: ValueError) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from crlearn.data._dataset import Dataset, listed
 from crlearn.exceptions import import_extra
 
-_FILE_TYPES = (".csv", ".tsv", ".parquet")
+_FILE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
 
 
 def from_pandas(frame: Any, environment_column: str | None = None) -> Dataset:
@@ -164,20 +164,22 @@ def to_anndata(dataset: Dataset, environment_column: str = "environment") -> Any
 
 
 def read_table(path: str | Path, environment_column: str | None = None) -> Dataset:
-    """Read a CSV, TSV or Parquet file.
+    """Read a CSV, TSV, Parquet or AnnData (.h5ad) file.
 
     Parameters
     ----------
     path
-        File whose first line holds the names of the columns; all but the environment's are numbers.
+        File whose columns have names; all but the environment's hold numbers.
     environment_column
-        Column that holds the environment labels. In a text file, labels such as ``NA`` or
-        ``None`` are labels like any other.
+        Column (of AnnData: of ``obs``) that holds the environment labels. In a text file, labels
+        such as ``NA`` or ``None`` are labels like any other.
     """
     path = Path(path)
     file_type = _checked_type(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file '{path}'.")
+    if file_type == ".h5ad":
+        return from_anndata(_read_h5ad(path), environment_column)
     pandas = import_extra("pandas", "frames")
     if file_type == ".parquet":
         import_extra("pyarrow", "frames")
@@ -205,25 +207,36 @@ def read_table(path: str | Path, environment_column: str | None = None) -> Datas
 def write_table(
     dataset: Dataset, path: str | Path, environment_column: str = "environment"
 ) -> None:
-    """Write X, and y as the last column, to a CSV, TSV or Parquet file.
+    """Write X, and y as the last column, to a CSV, TSV, Parquet or AnnData (.h5ad) file.
 
     Parameters
     ----------
     dataset
         What to write; the truth is left behind.
     path
-        The ending decides: ``.csv``, ``.tsv`` or ``.parquet``.
+        The ending decides: ``.csv``, ``.tsv``, ``.parquet`` or ``.h5ad``.
     environment_column
         Name of the column for y; not used if there is no y.
     """
     path = Path(path)
     file_type = _checked_type(path)
+    if file_type == ".h5ad":
+        to_anndata(dataset, environment_column).write_h5ad(path)
+        return
     frame = to_pandas(dataset, environment_column)
     if file_type == ".parquet":
         import_extra("pyarrow", "frames")
         frame.to_parquet(path, index=False)
     else:
         frame.to_csv(path, index=False, sep="\t" if file_type == ".tsv" else ",")
+
+
+def _read_h5ad(path: Path) -> Any:
+    anndata = import_extra("anndata", "frames")
+    try:
+        return anndata.read_h5ad(path)
+    except (OSError, KeyError) as error:
+        raise ValueError(f"'{path}' is not an AnnData file: {error}.") from error
 
 
 def _checked_type(path: Path) -> str:

@@ -249,7 +249,8 @@ def make_mixing(
     ----------
     mixing
         ``"gaussian"``, ``"well_conditioned"`` (also called ``"linear"``), ``"orthonormal"``,
-        ``"tanh"``, ``"tanh_mlp"``, ``"leaky_relu"``; or a matrix ``(n_features, n_latents)``; or a `Mixing`.
+        ``"tanh"``, ``"tanh_mlp"``, ``"leaky_relu"``; or a matrix ``(n_features, n_latents)``; or
+        a `Mixing`.
     n_latents, n_features
         Dimensions; `n_features` is `n_latents` by default.
     random_state

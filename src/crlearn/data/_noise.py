@@ -113,7 +113,7 @@ class Fixed(Noise):
         return np.zeros(size)
 
     def _standard_log_density(self, value: Any) -> Any:
-        raise NotImplementedError("A constant has no density.")
+        raise TypeError("A constant has no density.")
 
 
 NOISE_FAMILIES: dict[str, type[Noise]] = {

@@ -11,20 +11,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from crlearn import metrics
 from crlearn.base import BaseCRL
 from crlearn.data import Dataset, Truth
-from crlearn.graph import check_adjacency, cpdag, transitive_closure
-from crlearn.metrics import Evaluation, correlation_matrix, evaluate
+from crlearn.graph import cpdag, transitive_closure
+from crlearn.metrics import Evaluation, evaluate
 from crlearn.report._drawing import Drawing, graph_drawing, graphs_beside_each_other
 from crlearn.report._heatmap import correlation_map, environment_means
+from crlearn.report._matched import Matched
 from crlearn.report._page import Block, Cell, Page, Section, Table, Text, Tone, write_page
 from crlearn.report._scatter import Coloring, latents_against, pair_plot, scatter_matrix
 from crlearn.report._training import training_curve
-from crlearn.result import Check, Result
+from crlearn.result import Check, GraphLevel, Result
 
 Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
 
 _FEATURES_PER_LATENT = 5
 
@@ -67,6 +70,7 @@ def write_report(
     >>> model = PCABaseline(n_latents=4).fit(world.X)
     >>> write_report("report.html", model, world)  # doctest: +SKIP
     """
+    check_is_fitted(model)
     fit = Fit(model, dataset, baselines or {})
     return write_page(fit_page(fit, title), out)
 
@@ -108,17 +112,11 @@ class Fit:
         return evaluate(self.model, self.dataset)
 
     @cached_property
-    def places(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Order of the true and of the recovered latents: pairs first, those without one last."""
-        assert self.evaluation is not None
-        assert self.truth is not None
-        pairs = self.evaluation.matching.T
-        sizes = (self.truth.n_latents, self.result.n_latents)
-        true, recovered = (
-            np.concatenate([of_pairs, np.setdiff1d(np.arange(size), of_pairs)])
-            for of_pairs, size in zip(pairs, sizes, strict=True)
-        )
-        return true, recovered
+    def matched(self) -> Matched | None:
+        """True and recovered latents, if the truth is known."""
+        if self.truth is None or self.evaluation is None:
+            return None
+        return Matched.of(self.truth.Z, self.latents, self.evaluation.matching)
 
 
 def fit_page(fit: Fit, title: str | None = None) -> Page:
@@ -223,18 +221,9 @@ def _first_line(thing: Any) -> str:
 
 
 def _recovered_and_true(fit: Fit) -> Section | None:
-    if fit.truth is None or fit.evaluation is None:
+    if fit.matched is None:
         return None
-    true, recovered = fit.places
-    Z, Z_hat = fit.truth.Z[:, true], fit.latents[:, recovered]
-    correlations = correlation_matrix(Z, Z_hat)
-    true_names = [f"z{i}" for i in true]
-    recovered_names = [fit.result.latent_names[i] for i in recovered]
-    n_matched = len(fit.evaluation.matching)
-    blocks = [
-        scatter_matrix(Z, Z_hat, true_names, recovered_names, correlations, n_matched),
-        correlation_map(correlations, true_names, recovered_names, n_matched),
-    ]
+    blocks = [scatter_matrix(fit.matched), correlation_map(fit.matched)]
     return Section("Recovered and true latents", blocks)
 
 
@@ -279,50 +268,46 @@ def _features(fit: Fit) -> Section | None:
     return Section("Features behind the latents", [Table(["latent", "features"], rows, caption)])
 
 
-def _graph(fit: Fit) -> Section | None:
-    adjacency = fit.result.adjacency
-    if adjacency is None:
-        blocks: list[Block] = [Text(f"{fit.name} recovers no graph.")]
+def _graph(fit: Fit) -> Section:
+    found, blocks = fit.result.adjacency, []
+    if found is None:
+        blocks.append(Text(f"{fit.name} recovers no graph."))
         if fit.truth is not None:
             names = [f"z{i}" for i in range(fit.truth.n_latents)]
             blocks.append(graph_drawing(Drawing("true graph", fit.truth.graph, names)))
-        return Section("Graph", blocks)
-    found = check_adjacency(adjacency)
-    if fit.truth is None:
-        drawing = Drawing("recovered graph", found, fit.result.latent_names)
-        return Section("Graph", [graph_drawing(drawing)])
-    return Section("Graph", [_beside_the_truth(fit, found)])
+    elif fit.truth is None or fit.matched is None:
+        blocks.append(graph_drawing(Drawing("recovered graph", found, fit.result.latent_names)))
+    else:
+        title, true = _as_far_as_it_can_be_known(fit.truth.graph, fit.result.guarantee.graph)
+        n_nodes = max(fit.matched.correlations.shape)
+        blocks.append(
+            graphs_beside_each_other(
+                _in_order(Drawing(title, true, fit.matched.true_names), fit.matched.true, n_nodes),
+                _in_order(
+                    Drawing("recovered graph", found, fit.matched.recovered_names),
+                    fit.matched.recovered,
+                    n_nodes,
+                ),
+                "Each recovered latent stands where the true latent stands that it is matched to.",
+            )
+        )
+    return Section("Graph", blocks)
 
 
-def _beside_the_truth(fit: Fit, found: NDArray[np.bool_]) -> Block:
-    """Draw both graphs; a recovered latent takes the place of the true one it is matched to."""
-    assert fit.truth is not None
-    title, graph = _what_can_be_known(fit)
-    true, recovered = fit.places
-    n_true, n_nodes = len(true), max(len(true), len(recovered))
-    true_graph, found_graph = np.zeros((2, n_nodes, n_nodes), dtype=bool)
-    true_graph[:n_true, :n_true] = graph[np.ix_(true, true)]
-    n_found = len(recovered)
-    found_graph[:n_found, :n_found] = found[np.ix_(recovered, recovered)]
-    without_partner = ["–"] * n_nodes
-    true_names = [*(f"z{i}" for i in true), *without_partner][:n_nodes]
-    found_names = [*(fit.result.latent_names[i] for i in recovered), *without_partner][:n_nodes]
-    return graphs_beside_each_other(
-        Drawing(title, true_graph, true_names),
-        Drawing("recovered graph", found_graph, found_names),
-        "Each recovered latent stands where the true latent stands that it is matched to.",
-    )
-
-
-def _what_can_be_known(fit: Fit) -> tuple[str, NDArray[np.bool_]]:
+def _as_far_as_it_can_be_known(graph: BoolMatrix, level: GraphLevel) -> tuple[str, BoolMatrix]:
     """Return the true graph as far as the guarantee reaches."""
-    assert fit.truth is not None
-    level = fit.result.guarantee.graph
     if level == "closure":
-        return "true graph: who is an ancestor of whom", transitive_closure(fit.truth.graph)
+        return "true graph: who is an ancestor of whom", transitive_closure(graph)
     if level == "cpdag":
-        return "true graph up to equivalence", cpdag(fit.truth.graph)
-    return "true graph", fit.truth.graph
+        return "true graph up to equivalence", cpdag(graph)
+    return "true graph", graph
+
+
+def _in_order(graph: Drawing, order: NDArray[np.intp], n_nodes: int) -> Drawing:
+    """Put the nodes in this order and add nodes for the latents that the other side has more."""
+    n_more = n_nodes - len(order)
+    adjacency = np.pad(graph.adjacency[np.ix_(order, order)], (0, n_more))
+    return Drawing(graph.title, adjacency, [*graph.names, *["–"] * n_more])
 
 
 def _training(fit: Fit) -> Section | None:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from crlearn.report._matched import Matched
 from crlearn.report._svg import BLUE, INK, VERMILLION, Sketch, drawn, panels, shortened
 
 Matrix = NDArray[np.floating]
@@ -24,33 +25,22 @@ _STRONG = 0.85
 
 
 @drawn
-def correlation_map(
-    correlations: Matrix, true_names: Sequence[str], recovered_names: Sequence[str], n_matched: int
-) -> Sketch:
-    """Draw absolute correlations, matched pairs first and in order.
-
-    Parameters
-    ----------
-    correlations
-        True latents in rows, recovered ones in columns; the pair k is in row k and column k.
-    true_names, recovered_names
-        Names of rows and columns.
-    n_matched
-        Number of pairs.
-    """
+def correlation_map(latents: Matched) -> Sketch:
+    """Draw absolute correlations, matched pairs on the diagonal."""
+    n_true, n_recovered = latents.correlations.shape
     sketch = _heat_map(
-        correlations,
-        true_names,
-        recovered_names,
+        latents.correlations,
+        latents.true_names,
+        latents.recovered_names,
         axes_names=("true latent", "recovered latent"),
         value_name="absolute correlation",
-        label=f"Heat map of absolute correlations of {len(true_names)} true latents with "
-        f"{len(recovered_names)} recovered latents; matched pairs are outlined on the diagonal.",
+        label=f"Heat map of absolute correlations of {n_true} true latents with "
+        f"{n_recovered} recovered latents; matched pairs are outlined on the diagonal.",
         caption="Absolute correlation of each true latent with each recovered one. The matching "
         "with the largest sum is outlined and put on the diagonal; a perfect answer is 1 there and "
         "as far from 1 elsewhere as the true latents are from each other.",
     )
-    for k in range(n_matched):
+    for k in range(latents.n_pairs):
         outline = Rectangle((k, k), 1, 1, fill=False, edgecolor=INK, linewidth=1.8, zorder=3)
         outline.set_clip_on(False)
         sketch.figure.axes[0].add_patch(outline)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from crlearn.report._matched import Matched
 from crlearn.report._svg import (
     BLUE,
     GREEN,
@@ -28,39 +29,20 @@ from crlearn.report._svg import (
 
 Matrix = NDArray[np.floating]
 
-MOST_IN_A_MATRIX = 8
-MOST_IN_A_STRIP = 24
+_MOST_IN_A_MATRIX = 8
+_MOST_IN_A_STRIP = 24
 _MOST_IN_A_PAIR_PLOT = 6
 _PANELS_IN_A_ROW = 6
 _ENVIRONMENT_COLORS = (BLUE, VERMILLION, GREEN, PURPLE)
 
 
 @drawn
-def scatter_matrix(
-    Z: Matrix,
-    Z_hat: Matrix,
-    true_names: Sequence[str],
-    recovered_names: Sequence[str],
-    correlations: Matrix,
-    n_matched: int,
-) -> Sketch:
-    """Draw recovered against true latents, matched pairs on the diagonal.
-
-    Parameters
-    ----------
-    Z, Z_hat
-        True and recovered latents; column k of one is matched to column k of the other.
-    true_names, recovered_names
-        Names of their columns.
-    correlations
-        Absolute correlations of the columns of `Z` (rows) with those of `Z_hat`.
-    n_matched
-        Number of pairs.
-    """
-    n_true, n_recovered = Z.shape[1], Z_hat.shape[1]
-    if max(n_true, n_recovered) > MOST_IN_A_MATRIX:
-        return _matched_strip(Z, Z_hat, true_names, recovered_names, correlations, n_matched)
-    rows = some_rows(len(Z))
+def scatter_matrix(latents: Matched) -> Sketch:
+    """Draw recovered against true latents, matched pairs on the diagonal."""
+    n_true, n_recovered = latents.correlations.shape
+    if max(n_true, n_recovered) > _MOST_IN_A_MATRIX:
+        return _matched_strip(latents)
+    rows = some_rows(len(latents.Z))
     side = float(np.clip(7.5 / n_recovered, 0.95, 1.7))
     figure, grid = panels(
         n_true,
@@ -71,13 +53,14 @@ def scatter_matrix(
         sharey="row",
     )
     for (i, j), axes in np.ndenumerate(grid):
-        matched = i == j < n_matched
-        _points(axes, Z_hat[rows, j], Z[rows, i], BLUE if matched else GREY, strong=matched)
+        matched = i == j < latents.n_pairs
+        color = BLUE if matched else GREY
+        _points(axes, latents.Z_hat[rows, j], latents.Z[rows, i], color, strong=matched)
         _frame(axes, matched)
-        _corner_note(axes, f"{correlations[i, j]:.2f}")
-    for i, name in enumerate(true_names):
+        _corner_note(axes, float(latents.correlations[i, j]))
+    for i, name in enumerate(latents.true_names):
         grid[i, 0].set_ylabel(f"true {name}")
-    for j, name in enumerate(recovered_names):
+    for j, name in enumerate(latents.recovered_names):
         grid[-1, j].set_xlabel(f"recovered {name}")
     return Sketch(
         figure,
@@ -86,37 +69,27 @@ def scatter_matrix(
         "Each true latent (rows) against each recovered one (columns). Matched pairs are blue and "
         "on the diagonal: a straight line there is a latent recovered up to scale, a bent one a "
         "latent recovered up to a monotone map. Numbers are absolute correlations."
-        + _about(rows, Z),
+        + _about(rows, latents.Z),
     )
 
 
-def _matched_strip(
-    Z: Matrix,
-    Z_hat: Matrix,
-    true_names: Sequence[str],
-    recovered_names: Sequence[str],
-    correlations: Matrix,
-    n_matched: int,
-) -> Sketch:
-    shown = min(n_matched, MOST_IN_A_STRIP)
-    rows = some_rows(len(Z))
+def _matched_strip(latents: Matched) -> Sketch:
+    shown = min(latents.n_pairs, _MOST_IN_A_STRIP)
+    rows = some_rows(len(latents.Z))
     figure, strip = _strip(shown, 1.35)
     for k, axes in enumerate(strip):
-        _points(axes, Z_hat[rows, k], Z[rows, k], BLUE, strong=True)
+        _points(axes, latents.Z_hat[rows, k], latents.Z[rows, k], BLUE, strong=True)
         _frame(axes, matched=True)
-        _corner_note(axes, f"{correlations[k, k]:.2f}")
-        axes.set_ylabel(f"true {true_names[k]}")
-        axes.set_xlabel(f"recovered {recovered_names[k]}")
-    which = (
-        f"the {shown} matched pairs"
-        if shown == n_matched
-        else (f"the first {shown} of {n_matched} matched pairs")
-    )
+        _corner_note(axes, float(latents.correlations[k, k]))
+        axes.set_ylabel(f"true {latents.true_names[k]}")
+        axes.set_xlabel(f"recovered {latents.recovered_names[k]}")
+    which = str(shown) if shown == latents.n_pairs else f"first {shown} of {latents.n_pairs}"
     return Sketch(
         figure,
         f"Scatter plots of {shown} recovered latents against the true ones they are matched to.",
-        f"With more than {MOST_IN_A_MATRIX} latents only {which} are drawn, not every combination: "
-        "the heat map has them all. Numbers are absolute correlations." + _about(rows, Z),
+        f"With more than {_MOST_IN_A_MATRIX} latents only the {which} matched pairs are drawn, not "
+        "every combination: the heat map has them all. Numbers are absolute correlations."
+        + _about(rows, latents.Z),
     )
 
 
@@ -154,7 +127,7 @@ def pair_plot(Z: Matrix, names: Sequence[str], coloring: Coloring) -> Sketch:
 
 
 def _histogram_strip(Z: Matrix, names: Sequence[str], coloring: Coloring) -> Sketch:
-    shown = min(Z.shape[1], MOST_IN_A_STRIP)
+    shown = min(Z.shape[1], _MOST_IN_A_STRIP)
     figure, strip = _strip(shown, 1.25)
     for k, axes in enumerate(strip):
         coloring.histogram(axes, Z[:, k])
@@ -174,7 +147,7 @@ def _histogram_strip(Z: Matrix, names: Sequence[str], coloring: Coloring) -> Ske
 @drawn
 def latents_against(Z: Matrix, names: Sequence[str], values: Matrix) -> Sketch:
     """Draw each latent against a continuous side information."""
-    shown = min(Z.shape[1], MOST_IN_A_STRIP)
+    shown = min(Z.shape[1], _MOST_IN_A_STRIP)
     rows = some_rows(len(Z))
     figure, strip = _strip(shown, 1.35)
     for k, axes in enumerate(strip):
@@ -227,10 +200,12 @@ class Coloring:
         return cls([(f"{others} others", GREY, rest), *groups], words, note)
 
     def points(self, axes: Axes, x: Matrix, y: Matrix, rows: NDArray[np.intp]) -> None:
-        """Draw points in these colours."""
+        """Draw points in these colours, mixed so that no environment hides another."""
+        mixed = np.random.default_rng(0).permutation(rows)
+        colors = np.full(len(x), GREY)
         for _, color, mask in self.groups:
-            of_group = rows[mask[rows]]
-            _points(axes, x[of_group], y[of_group], color, strong=color != GREY)
+            colors[mask] = color
+        _points(axes, x[mixed], y[mixed], colors[mixed].tolist(), strong=True)
 
     def histogram(self, axes: Axes, values: Matrix) -> None:
         """Draw one outline for each colour, each as a density."""
@@ -269,8 +244,8 @@ def _strip(n: int, side: float) -> tuple[Figure, list[Axes]]:
     return figure, strip[:n]
 
 
-def _points(axes: Axes, x: Matrix, y: Matrix, color: str, *, strong: bool) -> None:
-    size = float(np.clip(3000 / max(len(x), 1), 3, 12))
+def _points(axes: Axes, x: Matrix, y: Matrix, color: str | list[str], *, strong: bool) -> None:
+    size = float(np.clip(3000 / len(x), 3, 12))
     alpha = 0.6 if strong else 0.35
     axes.scatter(x, y, s=size, color=color, alpha=alpha, linewidths=0, rasterized=True)
 
@@ -284,8 +259,8 @@ def _frame(axes: Axes, matched: bool) -> None:
             spine.set(color=BLUE, linewidth=1.6)
 
 
-def _corner_note(axes: Axes, text: str) -> None:
-    axes.set_title(text, fontsize=7.5, pad=3, loc="right")
+def _corner_note(axes: Axes, correlation: float) -> None:
+    axes.set_title(f"{correlation:.2f}", fontsize=7.5, pad=3, loc="right")
 
 
 def _about(rows: NDArray[np.intp], Z: Matrix) -> str:

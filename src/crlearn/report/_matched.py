@@ -1,0 +1,60 @@
+"""True and recovered latents in an order in which those that belong together meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.metrics import correlation_matrix
+
+Matrix = NDArray[np.floating]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Latents with the pairs in front: column k of `Z` and column k of `Z_hat` are pair k.
+
+    Attributes
+    ----------
+    Z, Z_hat
+        True and recovered latents, in this order.
+    true, recovered
+        Which latents the columns are.
+    n_pairs
+        Number of pairs; the columns behind them have no partner.
+    """
+
+    Z: Matrix
+    Z_hat: Matrix
+    true: Indices
+    recovered: Indices
+    n_pairs: int
+
+    @classmethod
+    def of(cls, Z: Matrix, Z_hat: Matrix, pairs: Indices) -> Matched:
+        """Put latents in order; `pairs` has one row (true latent, recovered latent) a pair."""
+        true, recovered = (
+            np.concatenate([paired, np.setdiff1d(np.arange(columns.shape[1]), paired)])
+            for columns, paired in zip((Z, Z_hat), pairs.T, strict=True)
+        )
+        return cls(Z[:, true], Z_hat[:, recovered], true, recovered, len(pairs))
+
+    @property
+    def true_names(self) -> Sequence[str]:
+        """Names of the true latents."""
+        return [f"z{i}" for i in self.true]
+
+    @property
+    def recovered_names(self) -> Sequence[str]:
+        """Names of the recovered latents."""
+        return [f"z{i}" for i in self.recovered]
+
+    @cached_property
+    def correlations(self) -> Matrix:
+        """Absolute correlations of true (rows) with recovered latents (columns)."""
+        return correlation_matrix(self.Z, self.Z_hat)
