@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -45,6 +46,21 @@ def make_data() -> tuple[np.ndarray, np.ndarray]:
     return X.astype(np.float32), y
 
 
+optimizer = optax.chain(optax.clip_by_global_norm(5.0), optax.adam(1e-3, b2=0.99))
+
+
+@eqx.filter_jit
+def step(model: Any, state: Any, batch: Any, key: Any) -> Any:
+    loss, gradient = eqx.filter_value_and_grad(OBJECTIVE.loss)(model, batch, key, jnp.asarray(0.5))
+    update, state = optimizer.update(gradient, state, model)
+    return eqx.apply_updates(model, update), state, loss
+
+
+@eqx.filter_jit
+def evaluate(model: Any, batch: Any, key: Any) -> Any:
+    return OBJECTIVE.loss(model, batch, key, jnp.asarray(1.0))
+
+
 def ordinary_loop(data: tuple[np.ndarray, np.ndarray]) -> None:
     """Shuffle, slice, step, note the loss; look at the held-out loss after each epoch."""
     n_held_out = N_ROWS // 10
@@ -53,7 +69,6 @@ def ordinary_loop(data: tuple[np.ndarray, np.ndarray]) -> None:
     n_batches = len(X) // BATCH_SIZE
     key = jax.random.key(0)
     model = OBJECTIVE.init(key)
-    optimizer = optax.chain(optax.clip_by_global_norm(5.0), optax.adam(1e-3, b2=0.99))
     state = optimizer.init(eqx.filter(model, eqx.is_array))
     losses = []
     for _ in range(EPOCHS):
@@ -62,23 +77,9 @@ def ordinary_loop(data: tuple[np.ndarray, np.ndarray]) -> None:
         for i in range(n_batches):
             key, step_key = jax.random.split(key)
             rows = order[i * BATCH_SIZE : (i + 1) * BATCH_SIZE]
-            model, state, loss = ordinary_step(
-                model, state, (X[rows], y[rows]), step_key, optimizer
-            )
+            model, state, loss = step(model, state, (X[rows], y[rows]), step_key)
             losses.append(loss.item())
-        losses.append(ordinary_evaluation(model, held_out, key).item())
-
-
-@eqx.filter_jit
-def ordinary_step(model, state, batch, key, optimizer):
-    loss, gradient = eqx.filter_value_and_grad(OBJECTIVE.loss)(model, batch, key, jnp.asarray(0.5))
-    update, state = optimizer.update(gradient, state, model)
-    return eqx.apply_updates(model, update), state, loss
-
-
-@eqx.filter_jit
-def ordinary_evaluation(model, batch, key):
-    return OBJECTIVE.loss(model, batch, key, jnp.asarray(1.0))
+        losses.append(evaluate(model, held_out, key).item())
 
 
 def crlearn_loop(

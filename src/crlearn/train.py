@@ -429,31 +429,57 @@ def _run_chunk(
     key: PRNGKeyArray,
     held_out_key: PRNGKeyArray,
 ) -> tuple[_State, Float[Array, " restarts"], Float[Array, " restarts"]]:
+    """Advance every restart by one step a minibatch."""
+
+    def advance(restart: _State) -> tuple[_State, Float[Array, ""], Float[Array, ""]]:
+        # The key follows the number of the restart: it does not matter who runs beside it.
+        own_key = jax.random.fold_in(key, restart.number)
+        return _advance_one_restart(
+            objective,
+            plan,
+            restart,
+            training_rows,
+            held_out_rows,
+            minibatches,
+            own_key,
+            held_out_key,
+        )
+
+    if len(state.number) > 1:
+        return jax.vmap(advance)(state)
+    # Matrix products without a batch axis of length one are faster.
+    return jax.tree.map(lambda x: x[None], advance(jax.tree.map(lambda x: x[0], state)))
+
+
+def _advance_one_restart(
+    objective: Objective,
+    plan: _Plan,
+    state: _State,
+    training_rows: Batch,
+    held_out_rows: Batch | None,
+    minibatches: Int[Array, "steps batch"],
+    key: PRNGKeyArray,
+    held_out_key: PRNGKeyArray,
+) -> tuple[_State, Float[Array, ""], Float[Array, ""]]:
     """Take one step a minibatch, then look at the held-out loss and keep the best weights."""
-    one_step = jax.vmap(partial(_step, objective, plan), in_axes=(0, None, 0))
 
     def step(state: _State, rows_and_key: tuple[Array, PRNGKeyArray]) -> tuple[_State, Array]:
         rows, step_key = rows_and_key
         batch = jax.tree.map(lambda array: array[rows], training_rows)
-        # The key of a restart follows its number, so that it does not matter who runs beside it.
-        keys = jax.vmap(partial(jax.random.fold_in, step_key))(state.number)
-        return one_step(state, batch, keys)
+        return _step(objective, plan, state, batch, step_key)
 
     keys = jax.random.split(key, len(minibatches))
     state, losses = jax.lax.scan(step, state, (minibatches, keys))
-    train_loss = jnp.nanmean(jnp.where(jnp.isfinite(losses), losses, jnp.nan), axis=0)
+    train_loss = jnp.nanmean(jnp.where(jnp.isfinite(losses), losses, jnp.nan))
 
     if held_out_rows is None:
         held_out_loss = train_loss
     else:
-        held_out_loss = jax.vmap(
-            lambda weights: objective.loss(
-                _unflatten(objective, weights), held_out_rows, held_out_key, jnp.asarray(1.0)
-            )
-        )(state.weights)
+        params = _unflatten(objective, state.weights)
+        held_out_loss = objective.loss(params, held_out_rows, held_out_key, jnp.asarray(1.0))
     improved = held_out_loss < state.best_loss
     state = state._replace(
-        best_weights=_where_rows(improved, state.weights, state.best_weights),
+        best_weights=jnp.where(improved, state.weights, state.best_weights),
         best_loss=jnp.where(improved, held_out_loss, state.best_loss),
         stale_chunks=jnp.where(improved, 0, state.stale_chunks + 1),
     )
