@@ -23,6 +23,8 @@ class _OneLineErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AssumptionWarning)  # they are in the table of checks
+            for kind in (DeprecationWarning, FutureWarning):  # nothing that a user can change
+                warnings.simplefilter("ignore", kind)
             warnings.showwarning = lambda message, *_, **__: _show.say_warning(str(message))
             try:
                 return super().invoke(ctx)

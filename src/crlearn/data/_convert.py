@@ -15,6 +15,9 @@ import numpy as np
 from crlearn.data._dataset import Dataset, listed
 from crlearn.exceptions import import_extra
 
+# How a missing number may be written; labels may read like these and are labels all the same.
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A")
+
 _FILE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
 
 
@@ -189,12 +192,7 @@ def read_table(path: str | Path, environment_column: str | None = None) -> Datas
             raise ValueError(f"'{path}' is not a Parquet file: {error}") from error
         return from_pandas(frame, environment_column)
     try:
-        frame = pandas.read_csv(
-            path,
-            sep="\t" if file_type == ".tsv" else ",",
-            float_precision="round_trip",
-            converters={environment_column: str},
-        )
+        frame = _read_text(pandas, path, "\t" if file_type == ".tsv" else ",", environment_column)
     except pandas.errors.EmptyDataError:
         raise ValueError(f"The file '{path}' is empty.") from None
     except (pandas.errors.ParserError, UnicodeDecodeError) as error:
@@ -229,6 +227,24 @@ def write_table(
         frame.to_parquet(path, index=False)
     else:
         frame.to_csv(path, index=False, sep="\t" if file_type == ".tsv" else ",")
+
+
+def _read_text(pandas: Any, path: Path, separator: str, environment_column: str | None) -> Any:
+    """Read numbers to the last digit, and labels as they are written."""
+    columns = pandas.read_csv(path, sep=separator, nrows=0).columns
+    exact = {} if _version(pandas) >= (3, 1) else {"float_precision": "round_trip"}
+    return pandas.read_csv(
+        path,
+        sep=separator,
+        dtype={environment_column: str} if environment_column in columns else None,
+        keep_default_na=False,
+        na_values={name: _MISSING for name in columns if name != environment_column},
+        **exact,
+    )
+
+
+def _version(package: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in package.__version__.split(".")[:2])
 
 
 def _read_h5ad(path: Path) -> Any:
