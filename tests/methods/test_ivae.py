@@ -12,6 +12,7 @@ from crlearn import IVAE, load
 from crlearn.data import make_latent_anm, make_segments
 from crlearn.methods._ivae import EvidenceBound, Gaussian, divergence, posterior
 from crlearn.metrics import evaluate
+from crlearn.train import _chunk
 
 quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
 
@@ -120,9 +121,7 @@ def test_a_checkpoint_resumes_to_the_same_bits(
     whole = small(max_epochs=30).fit(world.X, world.y)
     path = tmp_path / "state.crl"
 
-    from crlearn import train
-
-    run_chunk, calls = train._run_chunk, []
+    run_chunk, calls = _chunk.run_chunk, []
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(1)
@@ -130,7 +129,7 @@ def test_a_checkpoint_resumes_to_the_same_bits(
             raise KeyboardInterrupt
         return run_chunk(*arguments)
 
-    monkeypatch.setattr(train, "_run_chunk", interrupted)
+    monkeypatch.setattr(_chunk, "run_chunk", interrupted)
     with pytest.warns(UserWarning, match="interrupted"):
         part = small(max_epochs=30, checkpoint=str(path)).fit(world.X, world.y)
     assert part.result_.details["stopped"] == "interrupted"

@@ -119,7 +119,7 @@ def test_without_held_out_rows_the_training_loss_decides():
 def test_fewer_rows_than_a_batch():
     settings = replace(SETTINGS, batch_size=10_000, max_epochs=50)
     training = train(Regression(), regression_data(20), settings, seed=0)
-    assert training.history["epoch"][-1] == 50
+    assert 50 <= training.history["epoch"][-1] < 70  # whole chunks
     assert training.loss < training.history["validation_loss"][0]
 
 
@@ -238,7 +238,7 @@ def test_an_interrupt_before_the_first_chunk_is_not_swallowed(monkeypatch: pytes
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("crlearn.train._run_chunk", interrupt)
+    monkeypatch.setattr("crlearn.train._chunk.run_chunk", interrupt)
     with pytest.raises(KeyboardInterrupt):
         train(Regression(), regression_data(), SETTINGS, seed=0)
 
