@@ -16,7 +16,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "crlearn"
 ORDER: list[set[str]] = [
     {"exceptions"},
     {"config"},
-    {"graph", "result", "nets", "progress"},
+    {"graph", "nets", "progress"},
+    {"result"},
     {"data"},
     {"persist"},
     {"train", "base"},

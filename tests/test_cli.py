@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 import crlearn
 from crlearn.cli import app
 from crlearn.cli._choices import methods, read_settings, read_value, worlds
-from crlearn.cli._files import Run, read_data
+from crlearn.cli._files import TABLE_TYPES, Run, read_data
 from crlearn.data import Dataset, make_observational, make_segments, to_anndata, write_table
+from crlearn.data._convert import TABLE_TYPES as TYPES_OF_DATA
 from crlearn.persist import save
 
 HOSTILE = "<script>alert(1)</script>"
@@ -131,7 +132,7 @@ class TestSimulate:
         assert {"observational", "multi-node", "segments"} <= set(worlds())
         assert not {"graph", "scm", "mixing", "noise"} & set(worlds())
 
-    @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+    @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "h5ad"])
     def test_tables_leave_the_truth_out_and_say_so(self, tmp_path: Path, ending: str):
         out = tmp_path / f"new/world.{ending}"
         said = good("simulate make_segments --out {} --set n_samples=5", out)
@@ -148,10 +149,25 @@ class TestSimulate:
         assert "needs n_latents" in bad("simulate world --out {}", out)
         assert "no parameter 'n_latent'" in bad("simulate segments --set n_latent=3 --out {}", out)
         assert "cannot be made with these settings" in bad(
+            "simulate segments --set measurement_noise=abc --out {}", out
+        )
+        assert "'noise_mean' must be a pair" in bad(
             "simulate segments --set noise_mean=abc --out {}", out
+        )
+        assert "must hold one Intervention" in bad(
+            "simulate world --n-latents 2 --set interventions=[1] --out {}", out
         )
         assert "key=value" in bad("simulate segments --set n_latents --out {}", out)
         assert not out.exists()
+
+    def test_too_little_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        def fail(*_: object) -> None:
+            raise MemoryError("Unable to allocate 7 TiB")
+
+        monkeypatch.setattr("crlearn.cli._choices.make_world", fail)
+        said = bad("simulate segments --out {}", tmp_path / "x.crl")
+        assert "not enough memory" in said
+        assert "7 TiB" in said
 
 
 class TestFit:
@@ -216,7 +232,7 @@ class TestFit:
         def fit(method: str, *more: str) -> str:
             return bad("fit {} --out {} --method {}", world, tmp_path / "run", method, *more)
 
-        assert "There are: IVAE, ICABaseline, PCABaseline" in fit("nothing")
+        assert f"There are: {', '.join(methods())}" in fit("nothing")
         assert "no parameter 'depht'. It has: n_latents" in fit("IVAE", "--set", "depht=2")
         assert "The 'width' parameter of IVAE must be" in fit("IVAE", "--set", "width=-1")
         assert "at most the number of features" in fit("PCABaseline", "--n-latents", "9")
@@ -227,7 +243,24 @@ class TestFit:
     def test_method_that_needs_labels(self, tmp_path: Path):
         path = tmp_path / "plain.csv"
         write_table(make_observational(2, 2, 20, random_state=0), path)
-        assert "requires y" in bad("fit {} --method IVAE --out {}", path, tmp_path / "run")
+        assert "with --env-column" in bad("fit {} --method IVAE --out {}", path, tmp_path / "run")
+        own = tmp_path / "plain.crl"
+        save(make_observational(2, 2, 20, random_state=0), own)
+        said = bad("fit {} --method IVAE --out {}", own, tmp_path / "run")
+        assert "several environments" in said
+        assert "--env-column" not in said
+
+    @pytest.mark.parametrize("ending", TABLE_TYPES)
+    def test_a_column_called_environment_holds_the_labels(self, tmp_path: Path, ending: str):
+        path = tmp_path / f"table{ending}"
+        write_table(Dataset(np.eye(4), ["drug", "control"] * 2), path)
+        assert read_data(path).environments == ("control", "drug")
+
+    def test_an_index_that_was_written_along(self, tmp_path: Path):
+        path = tmp_path / "table.csv"
+        pd.DataFrame({"a": [1.0, 2.0], "b": [2.0, 1.0]}).to_csv(path)
+        said = bad("fit {} --method PCABaseline --out {}", path, tmp_path / "run")
+        assert "Name or drop it" in said
 
     def test_folder_that_cannot_be_written(self, tmp_path: Path, world: Path):
         (tmp_path / "file").write_text("in the way")
@@ -348,6 +381,10 @@ def test_values_are_read_as_what_they_look_like():
 def test_every_estimator_is_offered():
     assert {"IVAE", "ICABaseline", "PCABaseline"} <= set(methods())
     assert "ivae" not in methods()
+
+
+def test_table_types_are_those_of_the_library():
+    assert TABLE_TYPES == TYPES_OF_DATA
 
 
 def test_version():

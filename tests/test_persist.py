@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import networkx as nx
@@ -16,6 +16,7 @@ from crlearn import PCABaseline, load
 from crlearn.data import make_linear_interventional, make_observational, make_segments
 from crlearn.exceptions import CorruptFileError
 from crlearn.persist import read_record, save, write_record
+from crlearn.result import Check, Guarantee, LinearEncoder, Result
 
 plain_values = st.recursive(
     st.none()
@@ -207,6 +208,40 @@ class TestHostileFiles:
         }
         with pytest.raises(CorruptFileError):
             load(self.forged(tmp_path, content))
+
+    @pytest.mark.parametrize(
+        ("attribute", "value"),
+        [
+            ("result_", 5),
+            ("n_features_in_", 7),
+            ("result_", Result(cast(Any, Check("a", True, "b")), Guarantee("span", "none", ""))),
+            (
+                "result_",
+                Result(
+                    LinearEncoder(np.full((2, 3), np.nan), np.zeros(3)),
+                    Guarantee("span", "none", ""),
+                ),
+            ),
+        ],
+    )
+    def test_a_model_that_fit_could_not_have_made(self, good: Path, attribute: str, value: Any):
+        model: Any = load(good)
+        vars(model)[attribute] = value
+        model.save(good)
+        with pytest.raises(CorruptFileError):
+            load(good)
+
+    def test_parameters_that_the_class_refuses(self, good: Path):
+        model: Any = load(good)
+        model.n_latents = "many"
+        model.save(good)
+        with pytest.raises(CorruptFileError, match="n_latents"):
+            load(good)
+
+    def test_a_dataset_that_is_none(self, tmp_path: Path):
+        write_record(tmp_path / "f.crl", kind="dataset", record={"dataset": [1, 2]})
+        with pytest.raises(CorruptFileError, match="not a Dataset"):
+            load(tmp_path / "f.crl")
 
     def test_a_newer_format_says_so(self, tmp_path: Path):
         header = {"format": 99, "crlearn": "9.9", "kind": "estimator", "content": {}}

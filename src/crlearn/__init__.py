@@ -15,19 +15,30 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from crlearn.config import config_context, get_config, set_config
     from crlearn.methods import IVAE, ICABaseline, PCABaseline
-    from crlearn.persist import load
+    from crlearn.persist import load, save
 
 # Public names in pipeline order; each is imported when it is first used.
 _HOME = {
     "PCABaseline": "crlearn.methods",
     "ICABaseline": "crlearn.methods",
     "IVAE": "crlearn.methods",
+    "save": "crlearn.persist",
     "load": "crlearn.persist",
     "get_config": "crlearn.config",
     "set_config": "crlearn.config",
     "config_context": "crlearn.config",
 }
-_FOLDERS = ("data", "graph", "metrics", "methods", "report")
+_PARTS = (
+    "data",
+    "graph",
+    "methods",
+    "metrics",
+    "report",
+    "train",
+    "config",
+    "exceptions",
+    "result",
+)
 
 __all__ = [
     "IVAE",
@@ -37,6 +48,7 @@ __all__ = [
     "config_context",
     "get_config",
     "load",
+    "save",
     "set_config",
 ]
 
@@ -44,10 +56,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    if name in _FOLDERS:
+    if name in _PARTS:
         return import_module(f"crlearn.{name}")
     raise AttributeError(f"module 'crlearn' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_FOLDERS])
+    return sorted([*__all__, *_PARTS])

@@ -35,7 +35,11 @@ from crlearn.result import Check, Result
 # Singular values of standardised data below this share of the largest one count as zero.
 _RANK_TOLERANCE = 1e-6
 # A column whose sd is below this share of its largest value is constant up to rounding.
-_CONSTANT_TOLERANCE = 1e-12
+_CONSTANT_TOLERANCE = 1e-14
+
+
+# How pandas and polars name the types of columns that may hold text.
+_TEXT_DTYPES = ("object", "str", "string", "large_string", "categor", "enum")
 
 
 class BaseCRL(TransformerMixin, BaseEstimator):
@@ -140,7 +144,10 @@ class BaseCRL(TransformerMixin, BaseEstimator):
 
     def _read(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         _refuse_text(X)
-        X = cast("NDArray[Any]", validate_data(self, X, dtype=np.float64, ensure_min_samples=2))
+        X = cast(
+            "NDArray[Any]",
+            validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2),
+        )
         _refuse_more_latents_than_features(self.get_params()["n_latents"], X.shape[1])
         if y is None:
             if self._requires_y:
@@ -182,8 +189,14 @@ class Environments:
 
 def read_environments(y: NDArray[Any], reference: Any = None, *, fewest: int = 2) -> Environments:
     """Read environment labels; the reference environment is the one labelled `reference`."""
-    labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    shown = ", ".join(str(label) for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
+    try:
+        labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise ValueError(
+            "y must hold labels of one kind, all numbers or all strings, and none missing. "
+            f"Got a mixture ({error})."
+        ) from error
+    shown = _listed(labels)
     if len(labels) < fewest:
         raise IdentifiabilityError(
             f"y must name at least {fewest} environments. Got {len(labels)} ({shown}). "
@@ -191,7 +204,7 @@ def read_environments(y: NDArray[Any], reference: Any = None, *, fewest: int = 2
         )
     if reference is None:
         return Environments(labels, codes, counts)
-    places = np.flatnonzero(labels == reference)
+    places = np.flatnonzero(labels == reference) if np.ndim(reference) == 0 else []
     if len(places) == 0:
         raise ValueError(
             f"The reference environment {reference!r} is not among the labels in y: {shown}. "
@@ -206,8 +219,7 @@ def check_environment_sizes(environments: Environments, n_latents: int) -> Check
     return Check(
         "environment sizes",
         len(small) == 0,
-        f"environments with no more rows than the {n_latents} latents: "
-        + (", ".join(str(label) for label in small) if len(small) else "none"),
+        f"environments with no more rows than the {n_latents} latents: {_listed(small) or 'none'}",
     )
 
 
@@ -237,9 +249,10 @@ class Scaling:
 def check_columns(X: NDArray[np.floating], scaling: Scaling) -> tuple[int, tuple[Check, ...]]:
     """Return the numerical rank of the standardised columns, and what is to be said about them."""
     standardised = scaling(X)
-    singular_values = np.sqrt(
-        np.maximum(np.linalg.eigvalsh(standardised.T @ standardised / len(X)), 0.0)
-    )
+    if X.shape[1] > len(X):
+        standardised = standardised.T  # the same singular values, and a small Gram matrix
+    variances = np.linalg.eigvalsh(standardised.T @ standardised / len(X))
+    singular_values = np.sqrt(np.maximum(variances, 0.0))
     rank = int((singular_values > _RANK_TOLERANCE * singular_values.max(initial=0.0)).sum())
     n_constant = int(scaling.constant.sum())
     n_varying = len(scaling.constant) - n_constant
@@ -269,6 +282,10 @@ def choose_n_latents(n_latents: int | None, rank: int) -> int:
     return n_latents
 
 
+def _listed(labels: NDArray[Any], at_most: int = 10) -> str:
+    return ", ".join(map(str, labels[:at_most])) + (", ..." if len(labels) > at_most else "")
+
+
 def _refuse_more_latents_than_features(n_latents: int | None, n_features: int) -> None:
     if n_latents is not None and n_latents > n_features:
         raise ValueError(
@@ -284,8 +301,7 @@ def _refuse_text(X: Any) -> None:
     text = [
         str(name)
         for name, dtype in zip(X.columns, X.dtypes, strict=True)
-        if str(dtype).lower() in ("object", "str", "string", "category", "categorical", "enum")
-        and not _is_numeric(X[name])
+        if str(dtype).lower().startswith(_TEXT_DTYPES) and not _is_numeric(X[name])
     ]
     if text:
         raise ValueError(

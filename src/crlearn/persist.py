@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import networkx as nx
 import numpy as np
@@ -60,6 +59,7 @@ def save(thing: BaseCRL | Dataset, path: str | Path) -> None:
     from crlearn.data import Dataset
 
     if isinstance(thing, BaseCRL):
+        _refuse_unknown_class(thing)
         write_record(path, kind="estimator", record=_estimator_state(thing))
     elif isinstance(thing, Dataset):
         write_record(path, kind="dataset", record={"dataset": _without_callables(thing)})
@@ -74,12 +74,13 @@ def load(path: str | Path) -> Any:
     kind, record = _read(path)
     rebuild: dict[str, Callable[[Any], Any]] = {
         "estimator": _rebuild_estimator,
-        "dataset": lambda record: record["dataset"],
+        "dataset": _rebuild_dataset,
     }
     if kind not in rebuild:
         raise CorruptFileError(f"{path} holds a {kind}; load() reads estimators and datasets.")
     with _blaming(path):
-        return rebuild[kind](record)
+        thing = rebuild[kind](record)
+    return thing
 
 
 def write_record(path: str | Path, *, kind: str, record: Mapping[str, Any]) -> None:
@@ -90,15 +91,12 @@ def write_record(path: str | Path, *, kind: str, record: Mapping[str, Any]) -> N
     header = {"format": FORMAT, "crlearn": __version__, "kind": kind, "content": content}
     data = format_safetensors(tensors, metadata={"crlearn": json.dumps(header)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read_record(path: str | Path, *, kind: str) -> dict[str, Any]:
@@ -107,12 +105,6 @@ def read_record(path: str | Path, *, kind: str) -> dict[str, Any]:
     if found != kind:
         raise CorruptFileError(f"{path} holds a {found}, not a {kind}.")
     return record
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class _blaming:  # noqa: N801 - reads as prose in a with statement
@@ -129,7 +121,7 @@ class _blaming:  # noqa: N801 - reads as prose in a with statement
             return
         raise CorruptFileError(
             f"{self.path} is not a whole crlearn file: it is cut off, altered or of another kind "
-            f"({type(error).__name__}: {error})."
+            f"({type(error).__name__}: {str(error)[:200]})."
         ) from error
 
 
@@ -158,6 +150,8 @@ def _encode(value: Any, tensors: dict[str, NDArray[Any]], where: str) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, list):
         return [encode(item, i) for i, item in enumerate(value)]
     if isinstance(value, tuple):
@@ -187,7 +181,12 @@ def _encode_array(array: NDArray[Any], tensors: dict[str, NDArray[Any]], where: 
         tensors[name] = np.ascontiguousarray(array)
         return {"$array": name, "shape": list(array.shape)}
     if all(isinstance(item, str) for item in array.flat):
-        return {"$strings": array.tolist(), "object": array.dtype == object}
+        distinct, codes = np.unique(array.astype(str), return_inverse=True)
+        return {
+            "$strings": distinct.tolist(),
+            "codes": _encode_array(codes.reshape(array.shape), tensors, where),
+            "object": array.dtype == object,
+        }
     raise TypeError(f"{where} is an array of {array.dtype}, which cannot be stored in a file.")
 
 
@@ -200,7 +199,8 @@ def _decode(value: Any, tensors: Mapping[str, NDArray[Any]]) -> Any:
     if "$array" in value:
         return tensors[value["$array"]].reshape(value["shape"])
     if "$strings" in value:
-        return np.array(value["$strings"], dtype=object if value["object"] else None)
+        distinct = np.array(value["$strings"], dtype=object if value["object"] else str)
+        return distinct[decode(value["codes"])]
     if "$tuple" in value:
         return tuple(decode(item) for item in value["$tuple"])
     if "$dict" in value:
@@ -225,7 +225,7 @@ def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:
     parameters = estimator.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState):
         parameters["random_state"] = None  # a generator in mid-stream has no place in a file
-    fitted = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+    fitted = {name: value for name, value in vars(estimator).items() if _is_fitted_name(name)}
     return {"class": type(estimator).__name__, "parameters": parameters, "fitted": fitted}
 
 
@@ -235,10 +235,50 @@ def _rebuild_estimator(record: dict[str, Any]) -> BaseCRL:
         raise CorruptFileError(f"The file names an unknown estimator '{record['class']}'.")
     estimator = methods.ESTIMATORS[record["class"]](**record["parameters"])
     for name, value in record["fitted"].items():
-        if not name.endswith("_"):
+        if not _is_fitted_name(name):
             raise CorruptFileError(f"The file sets '{name}', which is no fitted attribute.")
         vars(estimator)[name] = value
+    _check_consistency(estimator)
     return estimator
+
+
+def _is_fitted_name(name: str) -> bool:
+    # The underscored name is where scikit-learn keeps the choice made by set_output.
+    return name.endswith("_") or name == "_sklearn_output_config"
+
+
+def _check_consistency(estimator: BaseCRL) -> None:
+    """Refuse what `fit` could not have made, before a user meets it in the middle of their work."""
+    from crlearn.result import Result
+
+    estimator._validate_params()
+    if "result_" not in vars(estimator):
+        return
+    if not isinstance(estimator.result_, Result):
+        raise TypeError("its result is not a Result")
+    row = np.zeros((1, int(estimator.n_features_in_)))
+    latents = estimator.result_.encoder(row)
+    if latents.shape != (1, estimator.result_.n_latents) or np.isnan(latents).any():
+        raise ValueError("its encoder does not fit its features")
+    if estimator.result_.decoder is not None:
+        estimator.result_.decoder(latents)
+
+
+def _rebuild_dataset(record: dict[str, Any]) -> Dataset:
+    from crlearn.data import Dataset
+
+    if not isinstance(record["dataset"], Dataset):
+        raise TypeError("its content is not a Dataset")
+    return record["dataset"]
+
+
+def _refuse_unknown_class(estimator: BaseCRL) -> None:
+    name = type(estimator).__name__
+    if import_module("crlearn.methods").ESTIMATORS.get(name) is not type(estimator):
+        raise TypeError(
+            f"{name} is not one of crlearn's own estimators, so that load() could not rebuild it. "
+            "Use joblib for classes of your own."
+        )
 
 
 def _without_callables(dataset: Dataset) -> Dataset:

@@ -11,6 +11,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.graph import to_networkx
+
 LatentLevel = Literal["scale", "parents", "ancestors", "layers", "blocks", "span", "none"]
 GraphLevel = Literal["exact", "closure", "cpdag", "none"]
 
@@ -164,12 +166,7 @@ class Result:
         """The recovered graph over `latent_names`, or None."""
         if self.adjacency is None:
             return None
-        graph = nx.DiGraph()
-        graph.add_nodes_from(self.latent_names)
-        parents, children = np.nonzero(self.adjacency)
-        names = self.latent_names
-        graph.add_edges_from((names[i], names[j]) for i, j in zip(parents, children, strict=True))
-        return graph
+        return to_networkx(self.adjacency, self.latent_names)
 
     @property
     def failed_checks(self) -> tuple[Check, ...]:

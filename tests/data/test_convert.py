@@ -13,6 +13,7 @@ from crlearn.data import (
     from_polars,
     make_multi_node,
     read_table,
+    table_columns,
     to_anndata,
     to_pandas,
     to_polars,
@@ -31,6 +32,7 @@ DATASETS = {
     "strings": Dataset(
         RNG.standard_normal((4, 2)) * 1e-7, ["ctrl", "b", "b", "ctrl"], names=["gene 1", "gene,2"]
     ),
+    "continuous": Dataset(RNG.standard_normal((4, 2)), [1e-7, -0.25, 3.0, 1e22]),
     "unlabelled": Dataset(RNG.standard_normal((4, 2)), names=["a", "b"]),
 }
 CONVERTERS = {
@@ -121,7 +123,66 @@ def test_labels_with_leading_zeros_stay_text(tmp_path):
     assert read_table(path, "plate").environments == ("001", "002")
 
 
+@pytest.mark.parametrize(
+    ("written", "labels"),
+    [
+        (["3", "-1"], [3, -1]),
+        (["0.0", "1.0"], [0, 1]),
+        (["0.5", "2"], [0.5, 2.0]),
+        (["1e-3", "2.5E+2"], [1e-3, 250.0]),
+        (["003", "004"], ["003", "004"]),
+        (["1.5", "high"], ["1.5", "high"]),
+        (["1_000", "2"], ["1_000", "2"]),
+        (["1e999", "0.5"], ["1e999", "0.5"]),
+        ([str(10**30), "1"], [str(10**30), "1"]),
+    ],
+)
+def test_labels_in_text_are_numbers_if_all_are(tmp_path, written, labels):
+    path = tmp_path / "table.csv"
+    path.write_text("gene,label\n" + "".join(f"{i},{text}\n" for i, text in enumerate(written)))
+    y = read_table(path, "label").y
+    assert y is not None
+    assert y.tolist() == labels
+    assert [type(label) for label in y.tolist()] == [type(label) for label in labels]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "h5ad"])
+def test_columns_of_a_table(tmp_path, ending):
+    path = tmp_path / f"table.{ending}"
+    write_table(DATASETS["strings"], path, environment_column="batch")
+    features = [] if ending == "h5ad" else ["gene 1", "gene,2"]
+    assert table_columns(path) == [*features, "batch"]
+
+
+def test_columns_of_a_parquet_file_with_an_index(tmp_path):
+    path = tmp_path / "table.parquet"
+    pd.DataFrame({"a": [1.0, 2.0]}, index=["x", "y"]).to_parquet(path)
+    assert table_columns(path) == ["a"]
+
+
+def test_anndata_on_disk(tmp_path):
+    path = tmp_path / "cells.h5ad"
+    write_table(DATASETS["strings"], path)
+    assert_same(from_anndata(ad.read_h5ad(path, backed="r"), "environment"), DATASETS["strings"])
+
+
 class TestBadInput:
+    @pytest.mark.parametrize("read", [read_table, table_columns])
+    def test_index_that_was_written_along(self, tmp_path, read):
+        path = tmp_path / "table.csv"
+        pd.DataFrame({"a": [1.0, 2.0]}).to_csv(path)
+        with pytest.raises(ValueError, match=r"number 1 has none. Name or drop it"):
+            read(path)
+
+    @pytest.mark.parametrize("ending", ["csv", "parquet", "h5ad"])
+    def test_columns_of_a_broken_file(self, tmp_path, ending):
+        path = tmp_path / f"table.{ending}"
+        with pytest.raises(FileNotFoundError, match="There is no file"):
+            table_columns(path)
+        path.write_bytes(b"\x80abc" * 50)
+        with pytest.raises(ValueError, match=path.name):
+            table_columns(path)
+
     @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
     def test_missing_environment_column(self, make):
         read = from_pandas if make is pd.DataFrame else from_polars

@@ -56,6 +56,7 @@ class TestDataset:
 
     def test_whole_numbers_are_labels_and_others_are_not(self):
         assert Dataset(X, Y.astype(float)).environments == (0, 1)
+        assert Dataset(X, Y.astype(float) * 1e300).environments == ()
         continuous = Dataset(X, Y + 0.5)
         assert continuous.environments == ()
         assert continuous.n_environments == 1

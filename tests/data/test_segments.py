@@ -60,8 +60,23 @@ class TestLatentANM:
     def test_bad_input(self):
         with pytest.raises(ValueError, match="'quiet' is a share"):
             make_latent_anm(quiet=1.5)
-        with pytest.raises(ValueError, match="'n_segments' must be at least 1"):
-            make_latent_anm(n_segments=0)
+
+    @pytest.mark.parametrize("name", ["n_segments", "n_layers"])
+    @pytest.mark.parametrize("count", [0, -1, 2.5, "many", True])
+    def test_bad_counts(self, name, count):
+        with pytest.raises(ValueError, match=f"'{name}' must be an integer of at least 1"):
+            make_latent_anm(**{name: count})
+
+    @pytest.mark.parametrize("name", ["noise_mean", "noise_scale"])
+    @pytest.mark.parametrize("pair", [(2.0, 1.0), 1.0, (1.0,), "ab", (1.0, np.nan), (1.0, np.inf)])
+    def test_bad_ranges(self, name, pair):
+        with pytest.raises(ValueError, match=rf"'{name}' must be a pair \(low, high\)"):
+            make_segments(**{name: pair})
+
+    @pytest.mark.parametrize("low", [0.0, -1.0])
+    def test_scales_are_positive(self, low):
+        with pytest.raises(ValueError, match="of positive numbers"):
+            make_segments(noise_scale=(low, 1.0))
 
 
 class TestSegments:

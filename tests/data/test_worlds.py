@@ -132,6 +132,10 @@ class TestBadInput:
         with pytest.raises(ValueError, match="one entry for each environment"):
             make_world(2, interventions=[])
 
+    def test_entries_that_are_no_interventions(self):
+        with pytest.raises(ValueError, match=r"must hold one Intervention .* Got 1; write"):
+            make_world(2, interventions=[None, 1])
+
     def test_secrecy(self):
         with pytest.raises(ValueError, match="'hidden' or 'known'"):
             make_world(2, targets="maybe")

@@ -121,6 +121,15 @@ class TestContract:
         assert str(loaded.result_) == str(model.result_)
         assert type(model).load(tmp_path / "model.crl").n_features_in_ == 5
 
+    def test_set_output_survives_saving(self, estimator: Any, world: Any, tmp_path: Any):
+        fitted(estimator, world).set_output(transform="pandas").save(tmp_path / "model.crl")
+        assert isinstance(load(tmp_path / "model.crl").transform(world.X), pd.DataFrame)
+
+    def test_memory_layout_does_not_matter(self, estimator: Any, world: Any):
+        in_columns = fresh(estimator).fit(np.asfortranarray(world.X), world.y)
+        plain = fitted(estimator, world)
+        np.testing.assert_array_equal(in_columns.transform(world.X), plain.transform(world.X))
+
     def test_an_unfitted_estimator_can_be_saved(self, estimator: Any, world: Any, tmp_path: Any):
         fresh(estimator, n_latents=2).save(tmp_path / "model.crl")
         assert load(tmp_path / "model.crl").n_latents == 2
@@ -140,6 +149,19 @@ def test_load_refuses_another_class(tmp_path: Any):
     PCABaseline().save(tmp_path / "model.crl")
     with pytest.raises(CorruptFileError, match="holds a PCABaseline, not a IVAE"):
         IVAE.load(tmp_path / "model.crl")
+
+
+def test_classes_of_ones_own_are_not_saved(tmp_path: Any):
+    class MyPCA(PCABaseline):
+        pass
+
+    with pytest.raises(TypeError, match="MyPCA is not one of crlearn's own"):
+        MyPCA().save(tmp_path / "model.crl")
+
+
+def test_a_checkpoint_path_can_be_saved(tmp_path: Any):
+    IVAE(checkpoint=tmp_path / "state.crl").save(tmp_path / "model.crl")
+    assert load(tmp_path / "model.crl").checkpoint == str(tmp_path / "state.crl")
 
 
 @quiet
@@ -256,6 +278,12 @@ class TestEnvironments:
         y[:2] = 99
         with pytest.warns(AssumptionWarning, match="no more rows than the 3 latents: 99"):
             self.model(n_latents=3).fit(world.X, y)
+
+    @pytest.mark.parametrize("labels", [["a", None], ["a", 1]])
+    def test_labels_of_mixed_kinds(self, world: Any, labels: list[Any]):
+        y = np.array(labels * (len(world.X) // 2), dtype=object)
+        with pytest.raises(ValueError, match="labels of one kind"):
+            self.model().fit(world.X, y)
 
     @quiet
     def test_string_labels(self, world: Any):

@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 
 from crlearn import IVAE, load
 from crlearn.data import make_latent_anm, make_segments
+from crlearn.exceptions import DivergenceError, IdentifiabilityError
 from crlearn.methods._ivae import EvidenceBound, Gaussian, divergence, posterior
 from crlearn.metrics import evaluate
 from crlearn.train import _chunk
@@ -111,7 +112,8 @@ def test_a_number_may_take_the_place_of_labels():
     X = Z @ rng.normal(size=(2, 3))
     model = small(max_epochs=5).fit(X, u)
     assert model.transform(X).shape == (1500, 2)
-    assert model.result_.checks[-1].passed is None
+    checks = {check.name: check for check in model.result_.checks}
+    assert checks["enough environments"].passed is None
 
 
 @quiet
@@ -147,6 +149,41 @@ def test_networks_survive_saving(world: Any, tmp_path: Any):
     Z = model.transform(world.X)
     np.testing.assert_array_equal(loaded.transform(world.X), Z)
     np.testing.assert_array_equal(loaded.inverse_transform(Z), model.inverse_transform(Z))
+
+
+@quiet
+def test_what_a_constant_column_holds_later_does_not_matter(world: Any):
+    X = np.column_stack([world.X, np.full(len(world.X), 7.0)])
+    model = small(max_epochs=3).fit(X, world.y)
+    Z = model.transform(X)
+    X[:, 2] = 7000.0
+    np.testing.assert_array_equal(model.transform(X), Z)
+    np.testing.assert_array_equal(model.inverse_transform(Z)[:, 2], 7.0)
+
+
+def test_numbers_that_do_not_change_are_refused(world: Any):
+    with pytest.raises(IdentifiabilityError, match=r"at least 2 distinct values. Got 0\.5"):
+        small().fit(world.X, np.full(len(world.X), 0.5))
+
+
+def test_a_reference_needs_labels(world: Any):
+    with pytest.raises(ValueError, match="names an environment, but y holds numbers"):
+        small(reference=0).fit(world.X, np.linspace(0, 1, len(world.X)))
+
+
+@quiet
+def test_independence_is_untested_where_no_environment_has_enough_rows():
+    world = make_segments(n_latents=2, n_samples=2, n_segments=30, random_state=0)
+    checks = {
+        check.name: check for check in small(max_epochs=2).fit(world.X, world.y).result_.checks
+    }
+    assert checks["latents are independent given y"].passed is None
+
+
+@quiet
+def test_divergence_is_reported(world: Any):
+    with pytest.raises(DivergenceError):
+        small(max_epochs=2, learning_rate=1e8, n_restarts=1).fit(world.X, world.y)
 
 
 @quiet

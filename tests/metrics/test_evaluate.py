@@ -1,3 +1,4 @@
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,7 +7,8 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from crlearn import metrics
+from crlearn import PCABaseline, metrics
+from crlearn.data import make_segments
 from crlearn.metrics import evaluate
 from crlearn.result import Guarantee, LinearEncoder, Result
 
@@ -224,3 +226,19 @@ def test_data_frames_from_set_output():
     encoder = model.result_.encoder
     model.transform = lambda X: pandas.DataFrame(encoder(X))
     assert evaluate(model, world())["mcc"] == pytest.approx(1)
+
+
+def test_model_of_a_data_frame_without_a_warning_about_names():
+    pd = pytest.importorskip("pandas")
+    dataset = make_segments(2, 3, 20, n_segments=3, random_state=0)
+    model = PCABaseline(n_latents=2).fit(pd.DataFrame(dataset.X, columns=list(dataset.names)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert evaluate(model, dataset)["mcc"] > 0
+
+
+def test_other_warnings_of_a_model_are_heard():
+    model = perfect()
+    model.transform = lambda X: warnings.warn("something else", stacklevel=2) or X[:, :3]
+    with pytest.warns(UserWarning, match="something else"):
+        evaluate(model, world(), ["mcc"])

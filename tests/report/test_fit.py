@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,3 +189,26 @@ def test_twenty_latents_in_reasonable_size(tmp_path: Path):
     source = source_of(tmp_path, PCABaseline(20).fit(world.X), world)
     assert "only the 20 matched pairs" in source
     assert len(source) < 1_500_000
+
+
+def test_features_of_huge_scale(parse, tmp_path: Path, world: Dataset):
+    own = Dataset(1e200 * world.X, world.y)
+    model = PCABaseline(n_latents=2).fit(own.X)
+    with np.errstate(over="raise", invalid="raise"):
+        document = parse(source_of(tmp_path, model, own))
+    assert "nan" not in " ".join(document.text)
+
+
+def test_control_characters_are_left_out(parse, tmp_path: Path, world: Dataset, model: PCABaseline):
+    labels = np.where(np.arange(len(world.X)) % 2, "con\x00trol\x1b", "dr\ud800ug")
+    own = Dataset(world.X, labels, names=["gene\x07", "b", "c", "d", "e"])
+    document = parse(source_of(tmp_path, model, own, title="a\x0btitle"))
+    assert {"control", "drug", "atitle"} <= set(document.text)
+
+
+def test_model_of_a_data_frame_without_a_warning_about_names(tmp_path: Path, world: Dataset):
+    pandas = pytest.importorskip("pandas")
+    model = PCABaseline(n_latents=2).fit(pandas.DataFrame(world.X, columns=list(world.names)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source_of(tmp_path, model, world)

@@ -159,6 +159,25 @@ def test_divergence_is_retried_once_and_then_reported():
         train(Exploding(level=-np.inf), (x, y), SETTINGS, seed=0)
 
 
+def test_divergence_in_the_only_chunk_is_reported():
+    settings = replace(SETTINGS, max_epochs=1)
+    with pytest.raises(DivergenceError, match="not finite"):
+        train(Exploding(level=-np.inf), regression_data(), settings, seed=0)
+
+
+def test_a_retry_keeps_the_best_weights_found_before():
+    @dataclass(frozen=True)
+    class BreaksLate(Regression):
+        def loss(self, params: Any, batch: Any, key: Any, progress: Any) -> Any:
+            broken = jnp.where((progress > 0.5) & (progress < 1), jnp.nan, 0.0)
+            return super().loss(params, batch, key, progress) + broken * params["slope"].sum()
+
+    training = train(BreaksLate(), regression_data(), SETTINGS, seed=0)
+    assert training.retried == 1
+    assert training.loss == pytest.approx(training.history["restart_loss"].min())
+    assert training.loss <= np.nanmin(training.history["validation_loss"]) + 1e-6
+
+
 def test_a_diverged_restart_starts_again_with_a_smaller_step():
     @dataclass(frozen=True)
     class TooFast(Regression):

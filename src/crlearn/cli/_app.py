@@ -14,7 +14,7 @@ from crlearn.cli import _show
 from crlearn.exceptions import AssumptionWarning, DivergenceError
 
 # What the user can mend; everything else is a mistake of ours and keeps its traceback.
-_USER_ERRORS = (ValueError, OSError, ImportError, DivergenceError)
+_USER_ERRORS = (ValueError, OSError, ImportError, DivergenceError, MemoryError)
 
 
 class _OneLineErrors(TyperGroup):
@@ -38,6 +38,8 @@ class _OneLineErrors(TyperGroup):
 def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return f"'{error.filename}' cannot be read or written: {error.strerror}."
+    if isinstance(error, MemoryError):
+        return f"There is not enough memory. Use fewer rows, features or latents. {error}"
     return str(error)
 
 
@@ -56,8 +58,8 @@ Settings = Annotated[
 EnvColumn = Annotated[
     str | None,
     typer.Option(
-        help="Column with the environment labels (in .h5ad files: of obs). In tables by default "
-        "the one called environment."
+        help="Column with the environment labels (in .h5ad files: of obs). By default the one "
+        "called environment."
     ),
 ]
 Latents = Annotated[int | None, typer.Option(min=1, help="Number of latents.")]
@@ -86,7 +88,9 @@ def simulate(
     world: Annotated[str | None, typer.Argument(help="Name of a world; see --list.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write: .crl keeps the truth, .csv, .tsv and .parquet do not."),
+        typer.Option(
+            help="File to write: .crl keeps the truth; .csv, .tsv, .parquet and .h5ad do not."
+        ),
     ] = None,
     n_latents: Latents = None,
     n_features: Annotated[int | None, typer.Option(min=1, help="Number of features.")] = None,
@@ -136,7 +140,7 @@ def fit(
 ) -> None:
     """Recover the latents behind data, and write model, latents and result to a folder."""
     from crlearn.cli._choices import build_method, read_settings
-    from crlearn.cli._files import Run, prepare_folder, read_data
+    from crlearn.cli._files import Run, check_labels, prepare_folder, read_data
 
     parameters = {"random_state": seed, **read_settings(settings or [])}
     if n_latents is not None:
@@ -146,6 +150,7 @@ def fit(
     model = build_method(method, {**parameters, **({"reference": None} if reference else {})})
     dataset = read_data(data, env_column)
     _show.say(f"read {data}: {_show.describe(dataset)}")
+    check_labels(dataset, data, model)
     if reference is not None:
         model.set_params(reference=_label(reference, dataset.environments))
     prepare_folder(out)

@@ -44,15 +44,9 @@ def read_value(text: str) -> Any:
 
 def methods() -> dict[str, type[BaseCRL]]:
     """Return the estimators by name."""
-    import crlearn.methods
-    from crlearn.base import BaseCRL
+    from crlearn.methods import ESTIMATORS
 
-    everything = {name: getattr(crlearn.methods, name) for name in crlearn.methods.__all__}
-    return {
-        name: thing
-        for name, thing in everything.items()
-        if inspect.isclass(thing) and issubclass(thing, BaseCRL)
-    }
+    return dict(ESTIMATORS)
 
 
 def worlds() -> dict[str, Callable[..., Dataset]]:

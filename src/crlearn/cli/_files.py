@@ -15,7 +15,7 @@ import numpy as np
 
 from crlearn import persist
 from crlearn.base import BaseCRL
-from crlearn.data import Dataset, read_table, write_table
+from crlearn.data import Dataset, read_table, table_columns, write_table
 from crlearn.exceptions import CorruptFileError
 
 OWN_TYPE = ".crl"
@@ -27,7 +27,8 @@ def read_data(path: Path, env_column: str | None = None) -> Dataset:
     """Read a data file of any type.
 
     In tables without `env_column`, a column called ``environment``, as `crlearn simulate` writes
-    it, is taken for the labels: as a feature it would give the answer away.
+    it, is taken for the labels (in AnnData files: of obs): as a feature it would give the answer
+    away.
     """
     if not path.is_file():
         raise FileNotFoundError(f"There is no file '{path}'.")
@@ -40,12 +41,11 @@ def read_data(path: Path, env_column: str | None = None) -> Dataset:
             f"{', '.join((*TABLE_TYPES, OWN_TYPE))}."
         )
     try:
-        dataset = read_table(path, env_column)
+        if env_column is None and ENVIRONMENT_COLUMN in table_columns(path):
+            env_column = ENVIRONMENT_COLUMN
+        return read_table(path, env_column)
     except ValueError as error:
         raise ValueError(_naming_the_option(error)) from error
-    if env_column is None and ENVIRONMENT_COLUMN in dataset.names:
-        return read_table(path, ENVIRONMENT_COLUMN)
-    return dataset
 
 
 def write_data(dataset: Dataset, path: Path) -> None:
@@ -62,6 +62,21 @@ def check_data_type(path: Path) -> None:
     allowed = (OWN_TYPE, *TABLE_TYPES)
     if path.suffix.lower() not in allowed:
         raise ValueError(f"The name of '{path.name}' must end in {', '.join(allowed)}.")
+
+
+def check_labels(dataset: Dataset, path: Path, model: BaseCRL) -> None:
+    """Refuse data without environments for a method that needs them."""
+    if dataset.y is not None or not model._requires_y:
+        return
+    advice = (
+        "Simulate a world with several environments."
+        if path.suffix.lower() == OWN_TYPE
+        else "Name the column that holds them with --env-column."
+    )
+    raise ValueError(
+        f"{type(model).__name__} needs an environment label (or auxiliary value) in every row, but "
+        f"'{path.name}' was read without environments. {advice}"
+    )
 
 
 def prepare_folder(folder: Path) -> None:

@@ -5,6 +5,8 @@ This is the only file that knows these packages; they are imported when they are
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +20,12 @@ from crlearn.exceptions import import_extra
 # How a missing number may be written; labels may read like these and are labels all the same.
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A")
 
-_FILE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
+# The endings of the files that hold tables.
+TABLE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
+
+_INTEGER = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_LARGEST_INTEGER = 2**63 - 1
 
 
 def from_pandas(frame: Any, environment_column: str | None = None) -> Dataset:
@@ -128,6 +135,8 @@ def from_anndata(
         Layer to read in place of ``adata.X``.
     """
     import_extra("anndata", "frames")
+    if adata.isbacked:
+        adata = adata.to_memory()
     if layer is not None and layer not in adata.layers:
         raise ValueError(
             f"The 'layer' must be one of {listed(list(adata.layers))}. Got {layer!r} instead."
@@ -175,31 +184,41 @@ def read_table(path: str | Path, environment_column: str | None = None) -> Datas
         File whose columns have names; all but the environment's hold numbers.
     environment_column
         Column (of AnnData: of ``obs``) that holds the environment labels. In a text file, labels
-        such as ``NA`` or ``None`` are labels like any other.
+        such as ``NA`` or ``None`` are labels like any other; they are numbers if all of them are
+        written as numbers.
     """
     path = Path(path)
-    file_type = _checked_type(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file '{path}'.")
+    file_type = _checked_file(path)
     if file_type == ".h5ad":
         return from_anndata(_read_h5ad(path), environment_column)
-    pandas = import_extra("pandas", "frames")
     if file_type == ".parquet":
-        import_extra("pyarrow", "frames")
-        try:
-            frame = pandas.read_parquet(path)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"'{path}' is not a Parquet file: {error}") from error
-        return from_pandas(frame, environment_column)
-    try:
-        frame = _read_text(pandas, path, "\t" if file_type == ".tsv" else ",", environment_column)
-    except pandas.errors.EmptyDataError:
-        raise ValueError(f"The file '{path}' is empty.") from None
-    except (pandas.errors.ParserError, UnicodeDecodeError) as error:
-        raise ValueError(f"'{path}' cannot be read as a table: {error}") from error
+        return from_pandas(_read_parquet(path), environment_column)
+    frame = _read_text(path, environment_column)
     if environment_column in frame:
-        frame[environment_column] = _integers_if_all_are(frame[environment_column])
+        frame[environment_column] = _numbers_if_all_are(frame[environment_column].tolist())
     return from_pandas(frame, environment_column)
+
+
+def table_columns(path: str | Path) -> list[str]:
+    """Return the names of a table's columns without reading its rows.
+
+    Parameters
+    ----------
+    path
+        CSV, TSV, Parquet or AnnData (.h5ad) file; of AnnData the columns of ``obs``, one of which
+        may hold the environments.
+    """
+    path = Path(path)
+    file_type = _checked_file(path)
+    if file_type == ".h5ad":
+        backed = _read_h5ad(path, backed="r")
+        backed.file.close()
+        names = backed.obs.columns
+    elif file_type == ".parquet":
+        names = _read_parquet_header(path).columns
+    else:
+        names = _read_text_header(path)
+    return [str(name) for name in names]
 
 
 def write_table(
@@ -229,13 +248,13 @@ def write_table(
         frame.to_csv(path, index=False, sep="\t" if file_type == ".tsv" else ",")
 
 
-def _read_text(pandas: Any, path: Path, separator: str, environment_column: str | None) -> Any:
+def _read_text(path: Path, environment_column: str | None) -> Any:
     """Read numbers to the last digit, and labels as they are written."""
-    columns = pandas.read_csv(path, sep=separator, nrows=0).columns
+    pandas = import_extra("pandas", "frames")
+    columns = _read_text_header(path)
     exact = {} if _version(pandas) >= (3, 1) else {"float_precision": "round_trip"}
-    return pandas.read_csv(
+    return _parsed_text(
         path,
-        sep=separator,
         dtype={environment_column: str} if environment_column in columns else None,
         keep_default_na=False,
         na_values={name: _MISSING for name in columns if name != environment_column},
@@ -243,24 +262,72 @@ def _read_text(pandas: Any, path: Path, separator: str, environment_column: str 
     )
 
 
+def _read_text_header(path: Path) -> list[str]:
+    names = _parsed_text(path, nrows=0).columns.tolist()
+    # pandas gives columns without a name this one.
+    nameless = [i + 1 for i, name in enumerate(names) if name == f"Unnamed: {i}"]
+    if nameless:
+        raise ValueError(
+            f"All columns of '{path}' must have a name, but number {listed(nameless)} has none. "
+            "Name or drop it; pandas writes the index as such a column unless index=False."
+        )
+    return names
+
+
+def _parsed_text(path: Path, **options: Any) -> Any:
+    pandas = import_extra("pandas", "frames")
+    try:
+        return pandas.read_csv(path, sep="\t" if path.suffix.lower() == ".tsv" else ",", **options)
+    except pandas.errors.EmptyDataError:
+        raise ValueError(f"The file '{path}' is empty.") from None
+    except (pandas.errors.ParserError, UnicodeDecodeError) as error:
+        raise ValueError(f"'{path}' cannot be read as a table: {error}") from error
+
+
+def _read_parquet(path: Path) -> Any:
+    pandas = import_extra("pandas", "frames")
+    import_extra("pyarrow", "frames")
+    try:
+        return pandas.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"'{path}' is not a Parquet file: {error}") from error
+
+
+def _read_parquet_header(path: Path) -> Any:
+    """Return the table without its rows; an index that pandas wrote along is no column of it."""
+    import_extra("pandas", "frames")
+    parquet = import_extra("pyarrow.parquet", "frames")
+    try:
+        return parquet.read_schema(path).empty_table().to_pandas()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"'{path}' is not a Parquet file: {error}") from error
+
+
 def _version(package: Any) -> tuple[int, ...]:
     return tuple(int(part) for part in package.__version__.split(".")[:2])
 
 
-def _read_h5ad(path: Path) -> Any:
+def _read_h5ad(path: Path, backed: str | None = None) -> Any:
     anndata = import_extra("anndata", "frames")
     try:
-        return anndata.read_h5ad(path)
+        return anndata.read_h5ad(path, backed=backed)
     except (OSError, KeyError) as error:
         raise ValueError(f"'{path}' is not an AnnData file: {error}.") from error
 
 
+def _checked_file(path: Path) -> str:
+    file_type = _checked_type(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file '{path}'.")
+    return file_type
+
+
 def _checked_type(path: Path) -> str:
     file_type = path.suffix.lower()
-    if file_type not in _FILE_TYPES:
+    if file_type not in TABLE_TYPES:
         raise ValueError(
             f"The type of '{path.name}' is not known. The name must end in "
-            f"{', '.join(_FILE_TYPES)}."
+            f"{', '.join(TABLE_TYPES)}."
         )
     return file_type
 
@@ -328,10 +395,12 @@ def _without_missing(labels: list[Any], some_missing: bool, name: str) -> list[A
     return labels
 
 
-def _integers_if_all_are(labels: Any) -> Any:
-    """Text such as ``"3"`` becomes a number, unless that would change a label, as ``"003"``."""
-    try:
-        numbers = [int(label) for label in labels]
-    except ValueError:
+def _numbers_if_all_are(labels: list[str]) -> list[Any]:
+    """Text such as ``"3"`` or ``"0.5"`` becomes a number, unless one is none, as ``"003"``."""
+    if all(map(_INTEGER.fullmatch, labels)):
+        integers = [int(label) for label in labels]
+        return integers if max(map(abs, integers), default=0) <= _LARGEST_INTEGER else labels
+    if not all(map(_DECIMAL.fullmatch, labels)):
         return labels
-    return numbers if [str(number) for number in numbers] == labels.tolist() else labels
+    decimals = [float(label) for label in labels]  # a Dataset makes integers of whole ones
+    return decimals if all(map(math.isfinite, decimals)) else labels

@@ -321,6 +321,10 @@ def _checked_names(names: Sequence[str] | None, n_features: int) -> tuple[str, .
     return names
 
 
+# From here on floats skip integers: two labels could become one.
+_FIRST_INEXACT = 2**53
+
+
 def _checked_labels(y: ArrayLike, n_samples: int) -> NDArray[Any]:
     labels = np.array(y)
     if labels.shape != (n_samples,):
@@ -340,7 +344,7 @@ def _checked_labels(y: ArrayLike, n_samples: int) -> NDArray[Any]:
             raise ValueError(
                 "'y' must be finite. Got missing or infinite entries; drop these rows."
             )
-        if (labels == np.round(labels)).all():
+        if (labels == np.round(labels)).all() and np.abs(labels).max() < _FIRST_INEXACT:
             labels = labels.astype(int)
     labels.setflags(write=False)
     return labels

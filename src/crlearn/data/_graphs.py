@@ -129,8 +129,9 @@ def make_graph(
     Parameters
     ----------
     graph
-        ``"er"``, ``"er_k"``, ``"chain"``, ``"y"``, ``"fork"``, ``"full"``, ``"empty"``; or an
-        adjacency matrix with ``graph[i, j]`` non-zero if i causes j; or a ``networkx.DiGraph``.
+        ``"er"``, ``"er_k"`` (both in a random causal order, so that the order of the indices says
+        nothing), ``"chain"``, ``"y"``, ``"fork"``, ``"full"``, ``"empty"``; or an adjacency matrix
+        with ``graph[i, j]`` non-zero if i causes j; or a ``networkx.DiGraph``.
     n_nodes
         Number of nodes.
     random_state
@@ -149,7 +150,7 @@ def make_graph(
             f"Got {graph!r} instead."
         )
     if graph == "er":
-        return erdos_renyi(n_nodes, edge_probability, random_state)
+        return erdos_renyi(n_nodes, edge_probability, random_state, shuffle=True)
     if graph == "er_k":
         return erdos_renyi_k(n_nodes, edges_per_node, random_state)
     fixed = {"chain": chain, "y": y_graph, "fork": fork, "full": full, "empty": empty}

@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.data import _autodiff
-from crlearn.data._noise import as_leaf
-from crlearn.data._random import RandomState, signed_uniform
+from crlearn.data._noise import as_leaf, check_axes
+from crlearn.data._random import RandomState, invertible_uniform, signed_uniform
 
 STEP_HEIGHTS = (1.0, 3.0)
 
 
 class Mechanism(eqx.Module):
     """A function of the parents: ``(..., k)`` in, ``(...)`` out."""
+
+    # Number of axes of each array, so that a malformed one cannot broadcast to a giant.
+    _axes: ClassVar[dict[str, int]] = {}
+
+    def __check_init__(self) -> None:
+        check_axes(self, self._axes)
 
     @abc.abstractmethod
     def __call__(self, parents: Any) -> Any:
@@ -32,6 +38,8 @@ class Mechanism(eqx.Module):
 
 class Linear(Mechanism):
     """Weighted sum of the parents."""
+
+    _axes: ClassVar[dict[str, int]] = {"weights": 1}
 
     weights: NDArray[np.floating] = eqx.field(converter=as_leaf)
 
@@ -42,6 +50,8 @@ class Linear(Mechanism):
 
 class QuadraticForm(Mechanism):
     """``sqrt(p' M'M p)``, the length of ``M p``; the gradient at its kink ``p = 0`` is zero."""
+
+    _axes: ClassVar[dict[str, int]] = {"matrix": 2}
 
     matrix: NDArray[np.floating] = eqx.field(converter=as_leaf)
 
@@ -64,6 +74,8 @@ class NormSquared(Mechanism):
 class TanhCubic(Mechanism):
     """``sum_k weights_k (amplitude tanh(rate p_k) + cubic (rate p_k)^3)``."""
 
+    _axes: ClassVar[dict[str, int]] = {"weights": 1, "amplitude": 0, "rate": 0, "cubic": 0}
+
     weights: NDArray[np.floating] = eqx.field(converter=as_leaf)
     amplitude: NDArray[np.floating] = eqx.field(converter=as_leaf, default=1.0)
     rate: NDArray[np.floating] = eqx.field(converter=as_leaf, default=3.0)
@@ -79,6 +91,8 @@ class TanhCubic(Mechanism):
 class Sine(Mechanism):
     """``sum_k weights_k sin(rate p_k)``."""
 
+    _axes: ClassVar[dict[str, int]] = {"weights": 1, "rate": 0}
+
     weights: NDArray[np.floating] = eqx.field(converter=as_leaf)
     rate: NDArray[np.floating] = eqx.field(converter=as_leaf, default=1.0)
 
@@ -90,6 +104,8 @@ class Sine(Mechanism):
 
 class MLP(Mechanism):
     """``output . activation(hidden p + bias) + output_bias``; activation relu or tanh."""
+
+    _axes: ClassVar[dict[str, int]] = {"hidden": 2, "bias": 1, "output": 1, "output_bias": 0}
 
     hidden: NDArray[np.floating] = eqx.field(converter=as_leaf)
     bias: NDArray[np.floating] = eqx.field(converter=as_leaf)
@@ -114,6 +130,8 @@ class MLP(Mechanism):
 
 class Scaled(Mechanism):
     """Another mechanism times a factor."""
+
+    _axes: ClassVar[dict[str, int]] = {"factor": 0}
 
     mechanism: Mechanism
     factor: NDArray[np.floating] = eqx.field(converter=as_leaf)
@@ -208,10 +226,7 @@ def _random_linear(
 def _random_quadratic(
     n_parents: int, rng: np.random.Generator, smallest_singular_value: float = 0.1
 ) -> Mechanism:
-    while True:
-        matrix = rng.uniform(-1, 1, (n_parents, n_parents))
-        if np.linalg.svd(matrix, compute_uv=False)[-1] >= smallest_singular_value:
-            return QuadraticForm(matrix)
+    return QuadraticForm(invertible_uniform(rng, 1.0, n_parents, lambda _: smallest_singular_value))
 
 
 def _random_norm_squared(n_parents: int, rng: np.random.Generator) -> Mechanism:

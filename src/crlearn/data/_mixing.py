@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crlearn.data._layer import Layer
-from crlearn.data._random import RandomState, haar_orthonormal
+from crlearn.data._random import RandomState, haar_orthonormal, invertible_uniform
 
 Matrix = NDArray[np.floating]
 
@@ -290,11 +290,7 @@ def _gaussian(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:
 
 def _well_conditioned(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:
     basis = haar_orthonormal(rng, n_rows, n_columns)
-    while True:
-        inner = rng.uniform(-0.5, 0.5, (n_columns, n_columns))
-        singular_values = np.linalg.svd(inner, compute_uv=False)
-        if singular_values[-1] >= 0.1 * singular_values[0]:
-            break
+    inner = invertible_uniform(rng, 0.5, n_columns, lambda largest: 0.1 * largest)
     matrix = basis @ inner
     return matrix / np.abs(matrix).max(axis=0)
 

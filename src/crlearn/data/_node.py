@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.data._mechanisms import Mechanism
-from crlearn.data._noise import Noise, as_leaf
+from crlearn.data._noise import Noise, as_leaf, check_axes
 
 
 class Node(eqx.Module):
@@ -31,6 +31,9 @@ class Node(eqx.Module):
     mechanism: Mechanism | None
     noise: Noise
     offset: NDArray[np.floating] = eqx.field(converter=as_leaf, default=0.0)
+
+    def __check_init__(self) -> None:
+        check_axes(self, {"offset": 0})
 
     def without_noise(self, parents: Any) -> Any:
         """Return what the latent would be without noise: ``(..., k)`` in, ``(...)`` out."""

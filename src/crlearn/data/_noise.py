@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,16 @@ def as_leaf(number: ArrayLike) -> NDArray[np.floating]:
     return np.asarray(number, dtype=float)
 
 
+def check_axes(module: eqx.Module, axes: Mapping[str, int]) -> None:
+    """Refuse arrays of a module that have another number of axes than they should."""
+    for name, n_axes in axes.items():
+        if np.ndim(getattr(module, name)) != n_axes:
+            raise ValueError(
+                f"The '{name}' of {type(module).__name__} must have {n_axes} axes. "
+                f"Got shape {np.shape(getattr(module, name))} instead."
+            )
+
+
 class Noise(eqx.Module):
     """A distribution with the given mean and standard deviation (`scale`)."""
 
@@ -25,6 +36,7 @@ class Noise(eqx.Module):
     has_density: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
+        check_axes(self, {"scale": 0, "mean": 0})
         if not (np.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"The scale of noise must be positive. Got {self.scale} instead.")
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
+
+_MOST_DRAWS = 1000
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
@@ -24,3 +28,20 @@ def haar_orthonormal(rng: np.random.Generator, n_rows: int, n_columns: int) -> N
     """Draw orthonormal columns, uniformly over all such matrices."""
     q, r = np.linalg.qr(rng.standard_normal((n_rows, n_columns)))
     return q * np.sign(np.diag(r))
+
+
+def invertible_uniform(
+    rng: np.random.Generator, bound: float, n: int, smallest: Callable[[float], float]
+) -> NDArray[np.floating]:
+    """Draw a square matrix uniform in ``[-bound, bound]`` whose singular values are not too small.
+
+    Matrices are drawn until the smallest singular value is at least ``smallest(largest)``. Large
+    matrices practically never are: after some draws the small singular values are raised instead.
+    """
+    for _ in range(_MOST_DRAWS):
+        matrix = rng.uniform(-bound, bound, (n, n))
+        values = np.linalg.svd(matrix, compute_uv=False)
+        if values[-1] >= smallest(values[0]):
+            return matrix
+    left, values, right = np.linalg.svd(rng.uniform(-bound, bound, (n, n)))
+    return left * np.maximum(values, smallest(values[0])) @ right

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -76,7 +78,11 @@ def make_latent_anm(
     ----------
     Towards identifiable latent additive noise models, arXiv:2403.15711.
     """
-    _check_segments(n_segments, quiet)
+    _check_count(n_segments, "n_segments")
+    _check_count(n_layers, "n_layers")
+    _check_share(quiet)
+    _check_range(noise_mean, "noise_mean")
+    _check_range(noise_scale, "noise_scale", positive=True)
     model_seed, mixing_seed, sample_seed = independent_seeds(random_state, 3)
     rng = np.random.default_rng(model_seed)
     adjacency = make_graph(graph, n_latents, rng, edge_probability=edge_probability)
@@ -158,9 +164,24 @@ def make_segments(
     )
 
 
-def _check_segments(n_segments: int, quiet: float) -> None:
-    if n_segments < 1:
-        raise ValueError(f"'n_segments' must be at least 1. Got {n_segments} instead.")
+def _check_count(count: Any, name: str) -> None:
+    if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
+        raise ValueError(f"'{name}' must be an integer of at least 1. Got {count!r} instead.")
+
+
+def _check_range(pair: Any, name: str, *, positive: bool = False) -> None:
+    numbers = np.atleast_1d(np.asarray(pair, dtype=object)).tolist()
+    if len(numbers) == 2 and all(isinstance(number, Real) for number in numbers):
+        low, high = numbers
+        if -np.inf < low <= high < np.inf and (low > 0 or not positive):
+            return
+    raise ValueError(
+        f"'{name}' must be a pair (low, high) of {'positive ' if positive else ''}numbers with "
+        f"low <= high. Got {pair!r} instead."
+    )
+
+
+def _check_share(quiet: float) -> None:
     if not 0 <= quiet <= 1:
         raise ValueError(f"'quiet' is a share and must lie between 0 and 1. Got {quiet} instead.")
 

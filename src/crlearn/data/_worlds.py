@@ -135,6 +135,7 @@ def simulate(
             "'interventions' must have one entry for each environment (None for one that is left "
             "alone). Got no entries."
         )
+    _check_interventions(interventions)
     if targets not in ("hidden", "known"):
         raise ValueError(f"'targets' must be 'hidden' or 'known'. Got {targets!r} instead.")
     scms = [scm if change is None else scm.intervene(change) for change in interventions]
@@ -149,6 +150,15 @@ def simulate(
         measurement_noise=measurement_noise,
         random_state=random_state,
     )
+
+
+def _check_interventions(interventions: Sequence[Any]) -> None:
+    for change in interventions:
+        if not isinstance(change, Intervention | None):
+            raise ValueError(
+                "'interventions' must hold one Intervention for each environment, or None for one "
+                f"that is left alone. Got {change!r}; write Intervention(targets=...)."
+            )
 
 
 def sample_environments(

@@ -39,10 +39,22 @@ def whitening(
     scaling = Scaling.of(X)
     rank, checks = check_columns(X, scaling)
     n = choose_n_latents(n_latents, rank)
-    standardised = scaling(X)
-    variances, directions = np.linalg.eigh(standardised.T @ standardised / len(X))
-    leading = _with_fixed_signs(directions[:, ::-1][:, :n]) / np.sqrt(variances[::-1][:n])
+    variances, directions = _principal_directions(scaling(X), n)
+    leading = _with_fixed_signs(directions) / np.sqrt(variances)
     return LinearEncoder(leading.T / scaling.scale, scaling.mean), checks
+
+
+def _principal_directions(
+    X: NDArray[np.floating], n: int
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Return the n largest variances and their directions, from the smaller Gram matrix."""
+    n_rows, n_features = X.shape
+    if n_features <= n_rows:
+        variances, directions = np.linalg.eigh(X.T @ X / n_rows)
+    else:
+        variances, coefficients = np.linalg.eigh(X @ X.T / n_rows)
+        directions = X.T @ coefficients / np.sqrt(np.maximum(variances, 1e-300) * n_rows)
+    return variances[::-1][:n], directions[:, ::-1][:, :n]
 
 
 def _with_fixed_signs(directions: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -98,7 +110,7 @@ class PCABaseline(BaseCRL):
     """Principal components with unit variance.
 
     Recovers the span of a linear mixing, so that its R2 is as good as any method's; inside the span
-    its axes are arbitrary. Cost: O(N d^2 + d^3) time, O(N d) memory.
+    its axes are arbitrary. Cost, with m the smaller of N and d: O(N d m) time, O(N d) memory.
 
     Parameters
     ----------
@@ -126,7 +138,7 @@ class ICABaseline(BaseCRL):
     """Independent components (FastICA).
 
     Recovers latents that are mutually independent and not Gaussian from a linear mixing. Cost:
-    O(N d^2 + d^3) for whitening, then O(N n^2) an iteration; O(N d) memory.
+    that of `PCABaseline`, then O(N n^2) an iteration.
 
     Parameters
     ----------

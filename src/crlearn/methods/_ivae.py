@@ -41,9 +41,10 @@ from crlearn.base import (
     read_environments,
 )
 from crlearn.config import device_name
+from crlearn.exceptions import IdentifiabilityError
 from crlearn.nets import ACTIVATIONS, MLP, NetworkMap
 from crlearn.result import Check, Guarantee, Result
-from crlearn.train import Settings, train
+from crlearn.train import Settings, Training, train
 
 GUARANTEE = Guarantee(
     latents="scale",
@@ -163,7 +164,7 @@ def ivae(
     scaling = Scaling.of(X)
     rank, column_checks = check_columns(X, scaling)
     n = choose_n_latents(n_latents, rank)
-    environments = None if _is_continuous(y) else read_environments(y, reference)
+    environments = _read_side_information(y, reference)
     objective = EvidenceBound(
         X.shape[1], n, None if environments is None else len(environments), width, depth, activation
     )
@@ -172,16 +173,13 @@ def ivae(
         objective, data, settings, seed=seed, checkpoint=checkpoint, description="IVAE"
     )
 
-    raw = NetworkMap(
-        training.params["encoder"], scaling.mean, scaling.scale, np.zeros(n), np.ones(n)
-    )
-    encoder, decoder = _in_readable_units(raw, training.params["decoder"], X, scaling, environments)
+    encoder, decoder = _in_readable_units(training.params, X, n, scaling, environments)
     Z = encoder(X)
     return Result(
         encoder=encoder,
         decoder=decoder,
         guarantee=GUARANTEE,
-        checks=(*column_checks, *_assumption_checks(Z, environments)),
+        checks=(*column_checks, *_assumption_checks(Z, environments), _finite_check(training)),
         history=training.history,
         details={
             "held_out_loss": training.loss,
@@ -193,8 +191,21 @@ def ivae(
     )
 
 
-def _is_continuous(y: NDArray[Any]) -> bool:
-    return y.dtype.kind == "f" and not np.array_equal(y, np.round(y))
+def _read_side_information(y: NDArray[Any], reference: Any) -> Environments | None:
+    """Read y as environments, or return None if it holds numbers that are not all whole."""
+    if y.dtype.kind != "f" or np.array_equal(y, np.round(y)):
+        return read_environments(y, reference)
+    if reference is not None:
+        raise ValueError(
+            f"The 'reference' parameter names an environment, but y holds numbers such as {y[0]}, "
+            f"not labels. Got {reference!r}; leave it out, or give labels."
+        )
+    if np.ptp(y) == 0:
+        raise IdentifiabilityError(
+            f"y must take at least 2 distinct values. Got {y[0]} in every row: without change "
+            "in y the latents cannot be identified."
+        )
+    return None
 
 
 def _side_information(y: NDArray[Any], environments: Environments | None) -> NDArray[Any]:
@@ -204,23 +215,26 @@ def _side_information(y: NDArray[Any], environments: Environments | None) -> NDA
 
 
 def _in_readable_units(
-    raw: NetworkMap,
-    decoder_network: MLP,
+    params: dict[str, Any],
     X: NDArray[np.floating],
+    n_latents: int,
     scaling: Scaling,
     environments: Environments | None,
 ) -> tuple[NetworkMap, NetworkMap]:
     """Give each latent mean 0 and sd 1 (in the reference environment): its units are arbitrary."""
+    # Constant columns said nothing in training: whatever they hold later must not matter.
+    inward = np.where(scaling.constant, np.inf, scaling.scale)
+    outward = np.where(scaling.constant, 0.0, scaling.scale)
     rows = slice(None)
     if environments is not None and environments.reference is not None:
         rows = environments.codes == environments.reference
+    raw = NetworkMap(
+        params["encoder"], scaling.mean, inward, np.zeros(n_latents), np.ones(n_latents)
+    )
     units = Scaling.of(raw(X[rows]))
-    encoder = NetworkMap(
-        raw.network, scaling.mean, scaling.scale, -units.mean / units.scale, 1 / units.scale
-    )
-    decoder = NetworkMap(
-        decoder_network, -units.mean / units.scale, 1 / units.scale, scaling.mean, scaling.scale
-    )
+    shift, stretch = -units.mean / units.scale, 1 / units.scale
+    encoder = NetworkMap(params["encoder"], scaling.mean, inward, shift, stretch)
+    decoder = NetworkMap(params["decoder"], shift, stretch, scaling.mean, outward)
     return encoder, decoder
 
 
@@ -231,7 +245,6 @@ def _assumption_checks(
     if environments is None:
         detail = "y is continuous: whether it varies enough cannot be counted"
         return (Check("enough environments", None, detail),)
-    dependence = _dependence_within(Z, environments)
     return (
         Check(
             "enough environments",
@@ -239,28 +252,41 @@ def _assumption_checks(
             f"{len(environments)} environments; the theory asks for {2 * n + 1} for {n} latents",
         ),
         check_environment_sizes(environments, n),
-        Check(
-            "latents are independent given y",
-            dependence <= _LARGEST_DEPENDENCE,
-            f"correlation inside environments {dependence:.2f}; up to {_LARGEST_DEPENDENCE} passes",
-        ),
+        _independence_check(_dependence_within(Z, environments)),
     )
 
 
-def _dependence_within(Z: NDArray[np.floating], environments: Environments) -> float:
+def _independence_check(dependence: float | None) -> Check:
+    name = "latents are independent given y"
+    if dependence is None:
+        return Check(name, None, "one latent, or no environment has enough rows to tell")
+    detail = f"correlation inside environments {dependence:.2f}; up to {_LARGEST_DEPENDENCE} passes"
+    return Check(name, dependence <= _LARGEST_DEPENDENCE, detail)
+
+
+def _finite_check(training: Training) -> Check:
+    return Check(
+        "training stayed finite",
+        training.retried == 0 and training.skipped_steps == 0,
+        f"{training.retried} restarts diverged and were run again with a smaller step, "
+        f"{training.skipped_steps} steps were left out",
+    )
+
+
+def _dependence_within(Z: NDArray[np.floating], environments: Environments) -> float | None:
     """Root mean square correlation between latents inside environments, freed of sampling noise."""
     n = Z.shape[1]
-    if n == 1:
-        return 0.0
-    excess, weight = 0.0, 0
-    for code in np.flatnonzero(environments.counts > n + 1):
+    large_enough = np.flatnonzero(environments.counts > n + 1)
+    if n == 1 or len(large_enough) == 0:
+        return None
+    excess = 0.0
+    for code in large_enough:
         rows = Z[environments.codes == code]
         standardised = Scaling.of(rows)(rows)
         correlation = standardised.T @ standardised / len(rows)
         squares = correlation[np.triu_indices(n, k=1)] ** 2
         excess += len(rows) * (squares.mean() - 1 / (len(rows) - 1))
-        weight += len(rows)
-    return float(np.sqrt(max(excess / weight, 0.0))) if weight else 0.0
+    return float(np.sqrt(max(excess / environments.counts[large_enough].sum(), 0.0)))
 
 
 def _reconstruction_r2(
@@ -274,7 +300,8 @@ class IVAE(BaseCRL):
     """Identifiable variational autoencoder (iVAE): nonlinear ICA with side information.
 
     For latents that are independent given `y`, behind any injective smooth mixing. `y` holds one
-    environment label a row (any dtype with few distinct values), or an auxiliary number (floats).
+    environment label a row (strings or whole numbers), or an auxiliary number (any floats that are
+    not all whole).
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -177,8 +178,15 @@ def _compare(model: FittedModel, dataset: Dataset) -> Comparison:
             f"Got {X.shape[1]} features."
         )
     names = ("truth.Z", "model.transform(dataset.X)")
-    _, Z_hat = check_samples(dataset.truth.Z, model.transform(dataset.X), names)
+    _, Z_hat = check_samples(dataset.truth.Z, _latents(model, X), names)
     return Comparison(dataset.truth, result, X, Z_hat)
+
+
+def _latents(model: FittedModel, X: Any) -> Any:
+    with warnings.catch_warnings():
+        # A dataset keeps its names beside X, so a model of a data frame's would miss them there.
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        return model.transform(X)
 
 
 def _meaningful(result: Result) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn import metrics
-from crlearn.base import BaseCRL
+from crlearn.base import BaseCRL, Scaling
 from crlearn.data import Dataset, Truth
 from crlearn.graph import cpdag, transitive_closure
 from crlearn.metrics import Evaluation, evaluate
@@ -102,7 +103,10 @@ class Fit:
     def latents(self) -> Matrix:
         """Recovered latents of the dataset."""
         assert self.dataset is not None
-        return np.asarray(self.model.transform(self.dataset.X))
+        with warnings.catch_warnings():
+            # A dataset keeps its names beside X, so a model of a data frame's would miss them.
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+            return np.asarray(self.model.transform(self.dataset.X))
 
     @cached_property
     def evaluation(self) -> Evaluation | None:
@@ -249,8 +253,9 @@ def _environments(fit: Fit) -> Section | None:
 
 
 def _standardised(columns: Matrix) -> Matrix:
-    scale = columns.std(axis=0)
-    return (columns - columns.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+    largest = np.abs(columns).max(axis=0)
+    columns = columns / np.where(largest > 0, largest, 1.0)  # keeps the squares of 1e200 finite
+    return Scaling.of(columns)(columns)
 
 
 def _features(fit: Fit) -> Section | None:

@@ -5,6 +5,7 @@ What a page says is built elsewhere (`_fit.py` for one fit); this file knows onl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any, ClassVar, Literal
 
 import jinja2
 from markupsafe import Markup
+
+# Control characters and halves of surrogate pairs, which XML and so SVG cannot hold.
+_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Tone = Literal["", "best", "good", "bad", "unknown", "quiet"]
 
@@ -140,4 +144,9 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html").render(page=page)
+    return printable(environment.get_template("page.html").render(page=page))
+
+
+def printable(text: str) -> str:
+    """Return a text without the characters that a page cannot hold."""
+    return _FORBIDDEN.sub("", text)

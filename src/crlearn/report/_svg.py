@@ -21,7 +21,7 @@ import matplotlib.style
 import numpy as np
 from matplotlib.figure import Figure
 
-from crlearn.report._page import Plot
+from crlearn.report._page import Plot, printable
 
 P = ParamSpec("P")
 
@@ -111,7 +111,7 @@ def panels(
 
 def shortened(label: Any) -> str:
     """Return a label that fits beside an axis."""
-    text = " ".join(str(label).split())
+    text = " ".join(printable(str(label)).split())
     return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
 
 
@@ -125,7 +125,7 @@ def some_rows(n_rows: int) -> np.ndarray:
 def _plot(sketch: Sketch) -> Plot:
     buffer = io.StringIO()
     sketch.figure.savefig(buffer, format="svg", metadata={"Date": None})
-    root = ElementTree.fromstring(buffer.getvalue())
+    root = ElementTree.fromstring(printable(buffer.getvalue()))
     width, height = (float(size) for size in root.attrib["viewBox"].split()[2:])
     _forget_namespaces(root)
     _drop(root, "metadata")

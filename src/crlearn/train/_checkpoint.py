@@ -95,7 +95,7 @@ class Checkpoint:
         if not self.path.exists():
             return start
         record = read_record(self.path, kind="checkpoint")
-        if record["fingerprint"] != self.fingerprint:
+        if record.get("fingerprint") != self.fingerprint:
             raise CorruptFileError(
                 f"The checkpoint {self.path} belongs to another run: the data, the settings, the "
                 "seed, the device or the versions differ. Name another file, or delete it to "

@@ -251,7 +251,10 @@ class _Run:
         first_time = diverged & ~again
         fresh = jax.tree.map(lambda leaf: leaf[numbers], self._fresh_state())
         fresh = fresh._replace(
-            step_scale=jnp.full_like(state.step_scale, _RETRY_STEP), skipped=state.skipped
+            step_scale=jnp.full_like(state.step_scale, _RETRY_STEP),
+            skipped=state.skipped,
+            best_weights=state.best_weights,
+            best_loss=state.best_loss,
         )
         state = jax.tree.map(partial(_where_rows, jnp.asarray(first_time)), fresh, state)
         state = state._replace(dead=state.dead | jnp.asarray(again))
