@@ -18,7 +18,6 @@ from crlearn.cli import app
 from crlearn.cli._choices import methods, read_settings, read_value, worlds
 from crlearn.cli._files import TABLE_TYPES, Run, read_data
 from crlearn.data import Dataset, make_observational, make_segments, to_anndata, write_table
-from crlearn.data._convert import TABLE_TYPES as TYPES_OF_DATA
 from crlearn.persist import save
 
 HOSTILE = "<script>alert(1)</script>"
@@ -381,10 +380,6 @@ def test_values_are_read_as_what_they_look_like():
 def test_every_estimator_is_offered():
     assert {"IVAE", "ICABaseline", "PCABaseline"} <= set(methods())
     assert "ivae" not in methods()
-
-
-def test_table_types_are_those_of_the_library():
-    assert TABLE_TYPES == TYPES_OF_DATA
 
 
 def test_version():

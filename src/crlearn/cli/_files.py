@@ -15,11 +15,10 @@ import numpy as np
 
 from crlearn import persist
 from crlearn.base import BaseCRL
-from crlearn.data import Dataset, read_table, table_columns, write_table
+from crlearn.data import TABLE_TYPES, Dataset, read_table, table_columns, write_table
 from crlearn.exceptions import CorruptFileError
 
 OWN_TYPE = ".crl"
-TABLE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
 ENVIRONMENT_COLUMN = "environment"
 
 

@@ -6,6 +6,7 @@ the papers.
 """
 
 from crlearn.data._convert import (
+    TABLE_TYPES,
     from_anndata,
     from_pandas,
     from_polars,
@@ -64,6 +65,7 @@ from crlearn.data._worlds import make_world, simulate
 __all__ = [
     "MLP",
     "SCM",
+    "TABLE_TYPES",
     "Dataset",
     "Exponential",
     "Gaussian",
