@@ -36,8 +36,6 @@ from crlearn.result import Check, Result
 _RANK_TOLERANCE = 1e-6
 # A column whose sd is below this share of its largest value is constant up to rounding.
 _CONSTANT_TOLERANCE = 1e-14
-
-
 # How pandas and polars name the types of columns that may hold text.
 _TEXT_DTYPES = ("object", "str", "string", "large_string", "categor", "enum")
 

@@ -1,5 +1,7 @@
 """Settings of the whole library: precision, device, progress bars, compile cache.
 
+Each thread has its own settings and starts with the defaults.
+
 >>> from crlearn.config import config_context, get_config
 >>> with config_context(precision="float64"):
 ...     get_config().precision

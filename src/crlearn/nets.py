@@ -64,7 +64,8 @@ class MLP(eqx.Module):
 class NetworkMap:
     """A trained network between its users' units: ``network((x - mean) / scale)``, then affine.
 
-    Serves as encoder and as decoder; only the first `n_outputs` outputs of the network count.
+    Serves as encoder and as decoder. Only the first outputs of the network count, one for each
+    entry of `output_mean`: those of an encoder are followed by log-variances.
     """
 
     network: MLP
