@@ -9,18 +9,18 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from crlearn import IVAE, ICABaseline
-from crlearn.data import make_segments
+from crlearn.cli._demo import demo_models, demo_world
 from crlearn.metrics import correlation_matrix, match, mcc
 
 
 def main() -> None:
-    world = make_segments(n_latents=4, n_features=8, n_samples=500, n_segments=20, random_state=0)
+    world = demo_world(seed=0)
     assert world.truth is not None
+    assert world.y is not None
     Z = world.truth.Z
-    models = [IVAE(n_latents=4, random_state=0), ICABaseline(n_latents=4, random_state=0)]
+    method, *_, last_baseline = demo_models(seed=0)
     figure, grid = plt.subplots(2, 4, figsize=(9, 4.6), layout="constrained")
-    for row, model in zip(grid, models, strict=True):
+    for row, model in zip(grid, (method, last_baseline), strict=True):
         recovered = model.fit(world.X, world.y).transform(world.X)
         correlations = correlation_matrix(Z, recovered)
         name = type(model).__name__

@@ -198,12 +198,13 @@ class TestHostileFiles:
         with pytest.raises(CorruptFileError):
             load(self.forged(tmp_path, content))
 
-    def test_fitted_values_may_not_replace_methods(self, good: Path, tmp_path: Path):
+    @pytest.mark.parametrize("name", ["transform", "_algorithm", "__sklearn_tags__"])
+    def test_fitted_values_may_not_replace_methods(self, tmp_path: Path, name: str):
         content = {
             "$dict": [
                 ["class", "PCABaseline"],
                 ["parameters", {"$dict": []}],
-                ["fitted", {"$dict": [["transform", 1]]}],
+                ["fitted", {"$dict": [[name, 1]]}],
             ]
         }
         with pytest.raises(CorruptFileError):

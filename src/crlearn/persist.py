@@ -79,8 +79,7 @@ def load(path: str | Path) -> Any:
     if kind not in rebuild:
         raise CorruptFileError(f"{path} holds a {kind}; load() reads estimators and datasets.")
     with _blaming(path):
-        thing = rebuild[kind](record)
-    return thing
+        return rebuild[kind](record)
 
 
 def write_record(path: str | Path, *, kind: str, record: Mapping[str, Any]) -> None:
@@ -243,8 +242,9 @@ def _rebuild_estimator(record: dict[str, Any]) -> BaseCRL:
 
 
 def _is_fitted_name(name: str) -> bool:
-    # The underscored name is where scikit-learn keeps the choice made by set_output.
-    return name.endswith("_") or name == "_sklearn_output_config"
+    if name == "_sklearn_output_config":  # where scikit-learn keeps the choice made by set_output
+        return True
+    return name.endswith("_") and not name.startswith("_")
 
 
 def _check_consistency(estimator: BaseCRL) -> None:
