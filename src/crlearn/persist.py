@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -36,6 +37,7 @@ _RECORDS = {
     "crlearn.result": ("Check", "Guarantee", "LinearDecoder", "LinearEncoder", "Result"),
     "crlearn.nets": ("MLP", "NetworkMap"),
     "crlearn.data._dataset": ("Dataset", "Truth"),
+    "crlearn.data._images": ("BallRendering",),
     "crlearn.data._layer": ("Layer",),
     "crlearn.data._mechanisms": (
         "Linear",
@@ -296,3 +298,18 @@ def _without_callables(dataset: Dataset) -> Dataset:
         )
         return dataclasses.replace(dataset, truth=dataclasses.replace(dataset.truth, scms=None))
     return dataset
+
+
+def plain(value: Any) -> Any:
+    """Return `value` in terms of JSON; numbers that are not finite become None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return repr(value)

@@ -82,6 +82,69 @@ class TestSparseMixture:
         world = make_sparse_mixture(4, n_samples=50, mixing=np.eye(4), random_state=0)
         np.testing.assert_array_equal(world.X, world.truth.Z)
 
+    @pytest.mark.parametrize("rotation", [15, 45.0, -30])
+    def test_rotation_turns_what_was_switched_off(self, rotation):
+        plain, turned = (
+            make_sparse_mixture(4, n_samples=200, mixing=np.eye(4), rotation=angle, random_state=0)
+            for angle in (0, rotation)
+        )
+        np.testing.assert_array_equal(turned.X, turned.truth.Z)
+        np.testing.assert_array_equal(turned.truth.active, plain.truth.active)
+        R = np.linalg.lstsq(plain.truth.Z, turned.truth.Z)[0]
+        np.testing.assert_allclose(plain.truth.Z @ R, turned.truth.Z, atol=1e-12)
+        np.testing.assert_allclose(R @ R.T, np.eye(4), atol=1e-12)
+        assert np.linalg.det(R) == pytest.approx(1)
+        assert not (np.abs(turned.truth.Z) < 1e-9).any()
+        switched_off = (turned.truth.Z @ R.T)[~turned.truth.active]
+        np.testing.assert_allclose(switched_off, 0, atol=1e-12)
+
+    def test_rotation_by_hand(self):
+        plain, turned = (
+            make_sparse_mixture(2, n_samples=50, mixing=np.eye(2), rotation=angle, random_state=0)
+            for angle in (0, 30)
+        )
+        root = 3**0.5
+        np.testing.assert_allclose(turned.X, plain.X @ [[root / 2, -0.5], [0.5, root / 2]])
+
+    def test_planes_are_turned_one_after_the_other(self):
+        def plane(i, j):
+            matrix = np.eye(3)
+            matrix[[i, j, i, j], [i, j, j, i]] = np.array([1, 1, -1, 1]) / 2**0.5
+            return matrix
+
+        plain, turned = (
+            make_sparse_mixture(
+                3, n_samples=50, active=1, mixing=np.eye(3), rotation=angle, random_state=0
+            )
+            for angle in (0, 45)
+        )
+        expected = plain.X @ plane(1, 2) @ plane(0, 2) @ plane(0, 1)
+        np.testing.assert_allclose(turned.X, expected, atol=1e-12)
+
+    def test_a_right_angle_only_swaps_axes(self):
+        plain, turned = (
+            make_sparse_mixture(4, n_samples=500, rotation=angle, random_state=0).truth.Z
+            for angle in (0, 90)
+        )
+        correlations = np.abs(np.corrcoef(plain.T, turned.T)[:4, 4:])
+        np.testing.assert_allclose(np.sort(correlations.max(0)), 1)
+        np.testing.assert_array_equal((np.abs(turned) < 1e-9).sum(1), 2)
+
+    def test_rotation_of_translated_latents(self):
+        plain, turned = (
+            make_sparse_mixture(
+                4, n_samples=50, delta=2.0, mixing=np.eye(4), rotation=angle, random_state=0
+            )
+            for angle in (0.0, 20)
+        )
+        lengths = [np.linalg.norm(world.X, axis=1) for world in (plain, turned)]
+        np.testing.assert_allclose(*lengths)
+
+    @pytest.mark.parametrize("rotation", ["15", np.nan, np.inf, None, [15]])
+    def test_rotation_is_a_number(self, rotation):
+        with pytest.raises(ValueError, match="'rotation' must be a finite number"):
+            make_sparse_mixture(4, rotation=rotation)
+
     @pytest.mark.parametrize("active", [0, 4, "one"])
     def test_some_on_and_some_off(self, active):
         n_latents = 1 if active == "one" else 4

@@ -51,14 +51,9 @@ def methods() -> dict[str, type[BaseCRL]]:
 
 def worlds() -> dict[str, Callable[..., Dataset]]:
     """Return the functions that make a world, by their names without ``make_``."""
-    import crlearn.data
+    from crlearn.data import WORLDS
 
-    makers = {name: getattr(crlearn.data, name) for name in crlearn.data.__all__}
-    return {
-        name.removeprefix("make_").replace("_", "-"): maker
-        for name, maker in makers.items()
-        if name.startswith("make_") and _makes_a_dataset(maker)
-    }
+    return dict(WORLDS)
 
 
 def build_method(name: str, settings: Mapping[str, Any]) -> BaseCRL:
@@ -92,10 +87,6 @@ def make_world(name: str, settings: Mapping[str, Any]) -> Dataset:
 def first_line(thing: object) -> str:
     """Return the first line of the documentation."""
     return (inspect.getdoc(thing) or "").partition("\n")[0]
-
-
-def _makes_a_dataset(maker: Callable[..., Any]) -> bool:
-    return inspect.signature(maker).return_annotation in ("Dataset", "crlearn.data.Dataset")
 
 
 def _chosen(name: str, choices: Mapping[str, Any], kind: str) -> Any:

@@ -2,8 +2,10 @@
 
 A world is a graph, a structural causal model on it, what each environment does to the model, and
 a mixing: `make_world` combines any of these, and the other ``make_`` functions are the worlds of
-the papers.
+the papers. `WORLDS` holds them all by name, as the command line lists them.
 """
+
+from collections.abc import Callable
 
 from crlearn.data._convert import (
     TABLE_TYPES,
@@ -28,6 +30,7 @@ from crlearn.data._graphs import (
     make_graph,
     y_graph,
 )
+from crlearn.data._images import BallRendering, make_ball_images
 from crlearn.data._interventional import (
     make_coupled_interventional,
     make_linear_interventional,
@@ -62,10 +65,26 @@ from crlearn.data._scm import SCM, make_scm
 from crlearn.data._segments import make_latent_anm, make_segments
 from crlearn.data._worlds import make_world, simulate
 
+# Every world by name: what the command line and the studies may ask for.
+WORLDS: dict[str, Callable[..., Dataset]] = {
+    "world": make_world,
+    "linear-interventional": make_linear_interventional,
+    "multi-node": make_multi_node,
+    "coupled-interventional": make_coupled_interventional,
+    "ball-images": make_ball_images,
+    "observational": make_observational,
+    "multi-domain": make_multi_domain,
+    "latent-anm": make_latent_anm,
+    "segments": make_segments,
+    "sparse-mixture": make_sparse_mixture,
+}
+
 __all__ = [
     "MLP",
     "SCM",
     "TABLE_TYPES",
+    "WORLDS",
+    "BallRendering",
     "Dataset",
     "Exponential",
     "Gaussian",
@@ -95,6 +114,7 @@ __all__ = [
     "full",
     "leaky_relu_mixing",
     "linear_mixing",
+    "make_ball_images",
     "make_coupled_interventional",
     "make_graph",
     "make_latent_anm",

@@ -38,7 +38,7 @@ class Truth:
         The map from latents to (noise-free) observations.
     scms
         One structural causal model for each environment; None if they were not kept (a file holds
-        no user's callables) or if the latents have no density.
+        no user's callables) or if no model has the latents' density.
     measurement_noise
         Standard deviation of the Gaussian noise that was added to each feature.
     active
@@ -112,8 +112,8 @@ class Truth:
             raise ValueError(
                 "Densities and scores need the structural causal models of this world, and they "
                 "are not here: a file does not hold mechanisms that are a user's own functions, "
-                "and latents that switch off have no density. In the first case, make the world "
-                "again with the same random_state."
+                "and latents that switch off or are cut off have none. In the first case, make the "
+                "world again with the same random_state."
             )
         if not 0 <= environment < len(self.scms):
             raise ValueError(
@@ -285,8 +285,9 @@ def _times_pseudo_inverse(
 
 
 def _checked_observations(X: ArrayLike) -> NDArray[np.floating]:
+    is_single = getattr(X, "dtype", None) == np.float32  # images: half the memory
     try:
-        copy = _read_only(X, float)
+        copy = _read_only(X, np.float32 if is_single else float)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"'X' must hold numbers only: {error}. Tables with other columns are read by "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
+from numbers import Real
 from typing import Any, Literal
 
 import networkx as nx
@@ -91,6 +93,7 @@ def make_sparse_mixture(
     *,
     active: Literal["one", "half", "three_quarters"] | int = "half",
     delta: float = 0.0,
+    rotation: float = 0.0,
     edges_per_node: float = 1.0,
     graph: str | ArrayLike | nx.DiGraph = "er_k",
     weight_range: tuple[float, float] = (0.2, 1.0),
@@ -121,6 +124,15 @@ def make_sparse_mixture(
         ones dropped, such that each latent is active in some component and none in all.
     delta
         A latent is switched off to its mean plus delta times its standard deviation.
+    rotation
+        Angle in degrees by which the basis in which latents are switched off deviates from the
+        standard basis. The variables of the causal model are switched off first and rotated then:
+        row by row, ``truth.Z`` is ``U @ R``, and only U has entries that are switched off. R turns
+        each plane of two axes by this angle, one plane after the other: ``R = R(n-2, n-1) ...
+        R(0, 2) R(0, 1)``, where ``R(i, j)`` has cosines at [i, i] and [j, j], minus the sine at
+        [i, j] and the sine at [j, i]. ``truth.active``, ``truth.noise`` and ``truth.graph`` are
+        about U, which is ``truth.Z`` if the rotation is 0. The paper uses 0, 15, 30 and 45; beyond
+        0 its theory promises the latents up to an affine map only.
     edges_per_node, graph
         See `make_graph`: exactly ``edges_per_node * n_latents`` edges in a random order by default.
     weight_range
@@ -142,6 +154,7 @@ def make_sparse_mixture(
     Xu, Lachapelle and Magliacane, Identifiability of potentially degenerate Gaussian mixture models
     with piecewise affine mixing.
     """
+    _check_angle(rotation)
     model_seed, mask_seed, mixing_seed, sample_seed = independent_seeds(random_state, 4)
     model_rng = np.random.default_rng(model_seed)
     scm = make_scm(
@@ -168,6 +181,8 @@ def make_sparse_mixture(
     full, exogenous = scm.sample(n_samples, sample_rng)
     on = masks[sample_rng.integers(len(masks), size=n_samples)]
     Z = np.where(on, full, delta * np.sqrt(np.diag(scm.covariance())))
+    if rotation:
+        Z = Z @ _rotation_matrix(n_latents, rotation)
     return Dataset(
         observe(mixing, Z, measurement_noise, sample_rng),
         truth=Truth(
@@ -180,6 +195,22 @@ def make_sparse_mixture(
             active=on,
         ),
     )
+
+
+def _check_angle(rotation: Any) -> None:
+    if not (isinstance(rotation, Real) and np.isfinite(float(rotation))):
+        raise ValueError(
+            f"'rotation' must be a finite number, an angle in degrees. Got {rotation!r} instead."
+        )
+
+
+def _rotation_matrix(n: int, degrees: float) -> NDArray[np.floating]:
+    """Turn every plane of two axes by the same angle, one after the other."""
+    cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    turn, rotation = np.array([[cosine, -sine], [sine, cosine]]), np.eye(n)
+    for plane in combinations(range(n), 2):
+        rotation[plane, :] = turn @ rotation[plane, :]
+    return rotation
 
 
 def _n_active(active: str | int, n_latents: int) -> int:
