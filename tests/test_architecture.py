@@ -1,4 +1,4 @@
-"""Imports point one way: data -> methods -> metrics -> report; shared modules know none of them."""
+"""Imports point one way: data -> methods -> metrics -> bench -> report; shared modules know none of them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ ORDER: list[set[str]] = [
     {"train", "base"},
     {"methods"},
     {"metrics"},
+    {"bench"},
     {"report"},
     {"cli", "__main__"},
 ]

@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn import __version__
 from crlearn.graph import to_networkx
 
 LatentLevel = Literal["scale", "parents", "ancestors", "layers", "blocks", "span", "none"]
@@ -105,8 +106,8 @@ class Check:
 
 def installed_versions() -> dict[str, str]:
     """Versions of what determines the numbers of a fit."""
-    packages = ("crlearn", "jax", "numpy", "scipy", "scikit-learn")
-    return {name: version(name) for name in packages}
+    packages = ("jax", "numpy", "scipy", "scikit-learn")
+    return {"crlearn": __version__, **{name: version(name) for name in packages}}
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from crlearn import __version__
 from crlearn.cli import _show
+from crlearn.cli._bench import bench
 from crlearn.exceptions import AssumptionWarning, DivergenceError
 
 # What the user can mend; everything else is a mistake of ours and keeps its traceback.
@@ -50,6 +51,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Causal representation learning: the hidden causes behind your measurements.",
 )
+
+app.add_typer(bench, name="bench")
 
 Settings = Annotated[
     list[str] | None,
@@ -188,7 +191,7 @@ def evaluate(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a fit.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a fit, or of a study (bench run).")],
     out: Annotated[Path, typer.Option(help="Page to write.")] = Path("report.html"),
     data: Annotated[
         Path | None, typer.Option(help="Rows to show; by default the data of the fit.")
@@ -199,7 +202,11 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
 ) -> None:
-    """Write one HTML page about a fit; it opens without a network."""
+    """Write one HTML page about a fit or a study; it opens without a network."""
+    if _is_study(run):
+        for_fits = {"--data": data, "--env-column": env_column, "--compare": compare}
+        _report_study(run, out, title, [name for name, value in for_fits.items() if value])
+        return
     from crlearn.cli._files import Run
     from crlearn.report import write_report
 
@@ -211,6 +218,32 @@ def report(
         dataset = fitted.data(data, env_column)
     baselines = {folder.name: Run.read(folder).model for folder in compare or []}
     _show.say(f"wrote {write_report(out, fitted.model, dataset, baselines=baselines, title=title)}")
+
+
+def _is_study(folder: Path) -> bool:
+    if (folder / "model.crl").is_file():
+        return False  # a fit, which needs nothing of the extra of studies
+    from crlearn.bench import is_sweep
+
+    if is_sweep(folder):
+        return True
+    raise FileNotFoundError(
+        f"'{folder}' is neither the folder of a fit nor that of a study. crlearn fit DATA "
+        "--method NAME --out FOLDER makes the one, crlearn bench run STUDY --out FOLDER the other."
+    )
+
+
+def _report_study(folder: Path, out: Path, title: str | None, unfit: list[str]) -> None:
+    from crlearn.bench import Sweep
+    from crlearn.report import write_study_report
+
+    sweep = Sweep.read(folder)
+    if unfit:
+        raise ValueError(
+            f"{', '.join(unfit)} is for the page of a single fit, but '{folder}' holds the study "
+            f"'{sweep.study.name}', whose page has all its methods and data. Leave it out."
+        )
+    _show.say(f"wrote {write_study_report(out, sweep, title=title)}")
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -216,19 +215,4 @@ def _naming_the_option(error: ValueError) -> str:
 
 
 def _as_json(value: Any) -> str:
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` in terms of JSON; numbers that are not finite become None."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    return repr(value)
+    return json.dumps(persist.plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

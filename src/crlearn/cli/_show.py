@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from crlearn.bench import Study
     from crlearn.data import Dataset
     from crlearn.metrics import Evaluation
     from crlearn.result import Result
@@ -82,6 +83,30 @@ def show_comparison(rows: Sequence[tuple[str, Evaluation, float]]) -> None:
     for name, scores, seconds in rows:
         levels = (scores.get("mcc"), scores.chance.get("mcc"), scores.get("r2"))
         table.add_row(name, *map(_number, levels), f"{seconds:.1f}")
+    _console().print(table)
+
+
+def show_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table of texts."""
+    table = _table(*columns)
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def show_published(study: Study) -> None:
+    """Print the values that a study is compared with."""
+    if not study.published:
+        say("no published values")
+        return
+    table = _table("published", "setting", "values")
+    for cell in study.published:
+        setting = ", ".join(f"{key}={value}" for key, value in cell.setting.items())
+        values = ", ".join(
+            f"{metric} {value:g}" + (f" ± {spread:g}" if spread is not None else "")
+            for metric, (value, spread) in cell.values.items()
+        )
+        table.add_row(cell.method, setting, values)
     _console().print(table)
 
 

@@ -7,7 +7,7 @@ that a method's guarantee makes meaningful.
 from crlearn.metrics._alignment import frobenius, relmse
 from crlearn.metrics._chance import chance_level
 from crlearn.metrics._correlation import correlation_matrix, mac, mac_matched, match, mcc
-from crlearn.metrics._evaluate import evaluate
+from crlearn.metrics._evaluate import METRICS, evaluate, perfect_level
 from crlearn.metrics._evaluation import Evaluation
 from crlearn.metrics._graphs import (
     edge_f1,
@@ -22,6 +22,7 @@ from crlearn.metrics._subspace import block_recovery, layer_recovery, r2
 from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
 
 __all__ = [
+    "METRICS",
     "Evaluation",
     "ancestor_error",
     "block_recovery",
@@ -38,6 +39,7 @@ __all__ = [
     "match",
     "mcc",
     "parent_error",
+    "perfect_level",
     "r2",
     "relmse",
     "scale_error",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -82,6 +82,9 @@ _COMPUTE: dict[str, Callable[[Comparison], float]] = {
     "targets_right": lambda found: targets_right(*found.targets),
 }
 
+# Every name that `evaluate` knows.
+METRICS = tuple(_COMPUTE)
+
 _ZERO_IS_PERFECT = {
     "relmse",
     "frobenius",
@@ -112,7 +115,11 @@ _MEANINGFUL_FOR_GRAPH = {
 
 
 def evaluate(
-    model: FittedModel, dataset: Dataset, metrics: Sequence[str] | None = None
+    model: FittedModel,
+    dataset: Dataset,
+    metrics: Sequence[str] | None = None,
+    *,
+    unavailable: Literal["raise", "skip"] = "raise",
 ) -> Evaluation:
     """Compare a fitted model with the truth behind a simulated dataset.
 
@@ -134,6 +141,9 @@ def evaluate(
         without a guarantee `mcc`, `r2`. For the graph `shd` and the edge scores, `shd_closure` or
         `shd_cpdag`; `targets_right` if targets were recovered. Those that need something the model
         does not have, such as a linear encoder, are left out.
+    unavailable
+        What to do about a metric in `metrics` that this model does not have: ``"raise"`` says why,
+        ``"skip"`` leaves it out.
 
     Returns
     -------
@@ -149,14 +159,21 @@ def evaluate(
     found = _compare(model, dataset)
     if metrics is None:
         scores = _those_available(found, _meaningful(found.result))
+    elif unavailable == "skip":
+        scores = _those_available(found, _check_names(metrics))
     else:
         scores = {name: _compute(found, name) for name in _check_names(metrics)}
     return Evaluation(
         scores,
         chance={name: _chance(found, name) for name in scores},
-        perfect={name: 0.0 if name in _ZERO_IS_PERFECT else 1.0 for name in scores},
+        perfect={name: perfect_level(name) for name in scores},
         matching=found.matching,
     )
+
+
+def perfect_level(name: str) -> float:
+    """Return what the truth itself scores: 0 for errors, 1 for the other metrics."""
+    return 0.0 if name in _ZERO_IS_PERFECT else 1.0
 
 
 def _compare(model: FittedModel, dataset: Dataset) -> Comparison:

@@ -1,0 +1,34 @@
+"""Studies: published tables as data, run safely at any scale, paper and ours side by side."""
+
+from crlearn.exceptions import import_extra
+
+import_extra("filelock", "bench")
+
+from crlearn.bench._execute import Record  # noqa: E402 - after the check of what it needs
+from crlearn.bench._plan import Cell, Plan, Run  # noqa: E402
+from crlearn.bench._runner import run_study  # noqa: E402
+from crlearn.bench._study import Study, list_studies, load_study  # noqa: E402
+from crlearn.bench._summary import Row, read_summary, summarise, summary_schema  # noqa: E402
+from crlearn.bench._sweep import Sweep, is_sweep  # noqa: E402
+from crlearn.bench._table import ComparisonTable, Line, Value, compare  # noqa: E402
+
+__all__ = [
+    "Cell",
+    "ComparisonTable",
+    "Line",
+    "Plan",
+    "Record",
+    "Row",
+    "Run",
+    "Study",
+    "Sweep",
+    "Value",
+    "compare",
+    "is_sweep",
+    "list_studies",
+    "load_study",
+    "read_summary",
+    "run_study",
+    "summarise",
+    "summary_schema",
+]

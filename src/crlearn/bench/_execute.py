@@ -1,0 +1,197 @@
+"""One run: make the world, fit the method, measure; whatever happens, there is a record of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import traceback
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from crlearn.bench._plan import FROM_THE_DATA, Cell, Run, find_method
+from crlearn.config import config_context
+from crlearn.data import WORLDS, Dataset
+from crlearn.exceptions import CorruptFileError, DivergenceError
+from crlearn.metrics import Evaluation, evaluate
+from crlearn.persist import plain
+from crlearn.result import installed_versions
+
+Status = Literal["done", "failed", "diverged"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came out of one run: a line of ``runs.jsonl``.
+
+    Attributes
+    ----------
+    key, cell
+        Hashes of everything that determines the result, with and without the seed.
+    study, setting, method, parameters, seed
+        Which run it was; `method` is the label in tables.
+    status
+        ``"done"``, ``"failed"`` or ``"diverged"``.
+    metrics, chance
+        Value of each metric that the method has, and its level of chance.
+    seconds
+        Time to fit.
+    error, traceback
+        What went wrong, if something did.
+    failed_checks
+        Assumptions that the data contradict.
+    versions, machine, device
+        What it ran on.
+    finished
+        When, in UTC.
+    """
+
+    key: str
+    cell: str
+    study: str
+    setting: Mapping[str, Any]
+    method: str
+    parameters: Mapping[str, Any]
+    seed: int
+    status: Status
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    chance: Mapping[str, float | None] = field(default_factory=dict)
+    seconds: float | None = None
+    error: str | None = None
+    traceback: str | None = None
+    failed_checks: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    finished: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run gave a result."""
+        return self.status == "done"
+
+    def to_json(self) -> str:
+        """Return the record as one line."""
+        return json.dumps(plain(asdict(self)), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str | bytes) -> Record:
+        """Read a record from a line."""
+        try:
+            content = json.loads(line)
+            return cls(**{**content, "failed_checks": tuple(content["failed_checks"])})
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise CorruptFileError(f"This is not the record of a run: {error!r}.") from error
+
+
+def execute(run: Run, study: str) -> Record:
+    """Do a run. Only an interrupt leaves this function as an exception."""
+    try:
+        with warnings.catch_warnings(), config_context(progress=False):
+            warnings.simplefilter("ignore")  # what the checks found is in the record
+            return _succeed(run, study)
+    except (Exception, SystemExit) as error:  # a method that calls exit() ends its run only
+        return failure(run, study, error)
+
+
+def failure(run: Run, study: str, error: BaseException) -> Record:
+    """Return the record of a run that ended in an error."""
+    return _record(
+        run,
+        study,
+        "diverged" if isinstance(error, DivergenceError) else "failed",
+        error=f"{type(error).__name__}: {error}",
+        traceback="".join(traceback.format_exception(error)),
+    )
+
+
+def _succeed(run: Run, study: str) -> Record:
+    world = _world(run.cell.world, _frozen(run.cell.world_parameters), run.seed)
+    model = _model(run, world)
+    model.fit(world.X, world.y)
+    scores = _measure(model, world, run.cell)
+    return _record(
+        run,
+        study,
+        "done",
+        metrics=dict(scores),
+        chance=scores.chance,
+        seconds=model.result_.seconds,
+        failed_checks=tuple(check.name for check in model.result_.failed_checks),
+        device=model.result_.device,
+    )
+
+
+def _record(run: Run, study: str, status: Status, **outcome: Any) -> Record:
+    return Record(
+        key=run.key,
+        cell=run.cell.key,
+        study=study,
+        setting=plain(run.cell.setting),
+        method=run.cell.label,
+        parameters=plain(run.cell.parameters),
+        seed=run.seed,
+        status=status,
+        versions=_versions(),
+        machine=_machine(),
+        finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        **outcome,
+    )
+
+
+@lru_cache(maxsize=1)
+def _world(name: str, parameters: str, seed: int) -> Dataset:
+    """Make a world; the next run is often another method on the same one."""
+    return WORLDS[name](**json.loads(parameters), random_state=seed)
+
+
+def _frozen(parameters: Mapping[str, Any]) -> str:
+    """Return parameters that came from TOML as a text, which a cache can compare."""
+    return json.dumps(parameters, sort_keys=True)
+
+
+def _model(run: Run, world: Dataset) -> Any:
+    known = {"$known_targets": world.known_targets, "$known_graph": _graph_of(world)}
+    parameters = {
+        name: known[value] if isinstance(value, str) and value in FROM_THE_DATA else value
+        for name, value in run.cell.parameters.items()
+    }
+    return find_method(run.cell.method)(**parameters, random_state=run.seed)
+
+
+def _graph_of(world: Dataset) -> np.ndarray | None:
+    return None if world.truth is None else np.array(world.truth.graph)
+
+
+def _measure(model: Any, world: Dataset, cell: Cell) -> Evaluation:
+    rows = world
+    if cell.evaluated_on == "reference" and world.environments:
+        rows = world.environment(0)
+    scores = evaluate(model, rows, cell.metrics, unavailable="skip")
+    bad = [name for name, value in scores.items() if not math.isfinite(value)]
+    if bad:
+        raise ValueError(f"The method ran, but {', '.join(bad)} is not a finite number.")
+    return scores
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    """Look versions up once; each time takes longer than all else that the runner does."""
+    return installed_versions()
+
+
+@lru_cache(maxsize=1)
+def _machine() -> dict[str, Any]:
+    return {
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,152 @@
+"""`Sweep`: the folder of a study that was run, or is being run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from crlearn import __version__
+from crlearn.bench._execute import Record
+from crlearn.bench._plan import Plan
+from crlearn.bench._store import RUNS, Store
+from crlearn.bench._study import Study
+from crlearn.bench._summary import Row, read_summary, summarise
+from crlearn.exceptions import CorruptFileError
+
+MANIFEST = "study.json"
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How many runs of a plan are done, failed and left."""
+
+    planned: int
+    done: int
+    failed: int
+
+    @property
+    def left(self) -> int:
+        """Those that have not been tried."""
+        return self.planned - self.done - self.failed
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A study, how large it is run, and what has come out so far.
+
+    Attributes
+    ----------
+    folder
+        Holds ``study.json``, ``runs.jsonl`` and ``summary.json``.
+    study, profile, seeds
+        What was asked for last.
+    version
+        Of crlearn when it was asked for.
+    """
+
+    folder: Path
+    study: Study
+    profile: str
+    seeds: int
+    version: str
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Sweep:
+        """Read the folder of a sweep."""
+        folder = Path(folder)
+        if not (folder / MANIFEST).is_file():
+            raise FileNotFoundError(
+                f"'{folder}' is not the folder of a study: it has no {MANIFEST}. "
+                "crlearn bench run STUDY --out FOLDER makes one."
+            )
+        try:
+            content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            study = Study.from_dict(content["study"], content["definition"])
+            return cls(folder, study, content["profile"], content["seeds"], content["version"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptFileError(
+                f"'{folder / MANIFEST}' is not what crlearn bench run wrote ({error!r})."
+            ) from error
+
+    @classmethod
+    def open(cls, folder: str | Path, plan: Plan) -> Sweep:
+        """Make the folder of a sweep, or go on in one that holds the same study and profile."""
+        folder = Path(folder)
+        if (folder / MANIFEST).is_file():
+            before = cls.read(folder)
+            if (before.study.name, before.profile) != (plan.study.name, plan.profile):
+                raise ValueError(
+                    f"'{folder}' holds the study '{before.study.name}' in the profile "
+                    f"'{before.profile}'. Choose another folder for '{plan.study.name}' in the "
+                    f"profile '{plan.profile}'."
+                )
+        sweep = cls(folder, plan.study, plan.profile, plan.seeds, __version__)
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest = {
+            "study": plan.study.name,
+            "profile": plan.profile,
+            "seeds": plan.seeds,
+            "version": __version__,
+            "definition": plan.study.definition,
+        }
+        write_at_once(folder / MANIFEST, manifest)
+        return sweep
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What is to be run."""
+        return Plan.of(self.study, self.profile, self.seeds)
+
+    def records(self) -> list[Record]:
+        """Return the newest record of each run of the study, in order.
+
+        Those of a folder that another version of crlearn wrote are told by that version.
+        """
+        found = Store(self.folder).read().values()
+        cells = {cell.key: i for i, cell in enumerate(self.plan.cells)}
+        if self.version == __version__:
+            own = [record for record in found if record.cell in cells]
+        else:
+            own = [record for record in found if record.versions.get("crlearn") == self.version]
+        return sorted(own, key=lambda record: (cells.get(record.cell, len(cells)), record.seed))
+
+    def progress(self) -> Progress:
+        """Count the runs of the plan."""
+        records = Store(self.folder).read()
+        runs = list(self.plan.runs())
+        found = [records[run.key] for run in runs if run.key in records]
+        done = sum(record.is_done for record in found)
+        return Progress(len(runs), done, len(found) - done)
+
+    def summary(self) -> list[Row]:
+        """Return the rows of ``summary.json``, or those so far if there was no time to write it."""
+        if (self.folder / SUMMARY).is_file():
+            return read_summary(self.folder / SUMMARY)
+        return summarise(self.plan, self.records())
+
+    def write_summary(self, records: Mapping[str, Record]) -> list[Row]:
+        """Write ``summary.json`` anew and return its rows."""
+        rows = summarise(self.plan, records.values())
+        write_at_once(self.folder / SUMMARY, [row.to_dict() for row in rows])
+        return rows
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder holds a study's runs, and not, say, a single fit."""
+    return (folder / MANIFEST).is_file() or (folder / RUNS).is_file()
+
+
+def write_at_once(path: Path, content: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of it."""
+    draft = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        draft.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

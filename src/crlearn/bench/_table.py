@@ -1,0 +1,257 @@
+"""Paper and ours side by side: the table of a study, for terminals, pages, papers, programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crlearn.bench._study import SECONDS, Study
+from crlearn.bench._summary import Row
+from crlearn.metrics import perfect_level
+
+_LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"} | {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "±": r"$\pm$",
+    "–": "--",
+}
+_NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number of the table with its spread; `best` among the methods of its line."""
+
+    mean: float | None = None
+    spread: float | None = None
+    best: bool = False
+    failed: int = 0
+
+    def __str__(self) -> str:
+        text = _NOTHING if self.mean is None else _number(self.mean)
+        if self.spread is not None:
+            text += f" ± {_number(self.spread)}"
+        return f"{text} ({self.failed} failed)" if self.failed else text
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric in one setting."""
+
+    setting: Mapping[str, Any]
+    metric: str
+    chance: Value
+    paper: Mapping[str, Value]
+    ours: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """The table of a study.
+
+    Attributes
+    ----------
+    study
+        With title, source and notes.
+    rows
+        Of the summary.
+    common
+        What all settings have in common.
+    axes
+        The parameters in which the settings differ.
+    published, methods
+        Columns with the paper's values and with ours.
+    lines
+        One for each setting and metric, and one for the time to fit.
+    """
+
+    study: Study
+    rows: Sequence[Row]
+    common: Mapping[str, Any]
+    axes: Sequence[str]
+    published: Sequence[str]
+    methods: Sequence[str]
+    lines: Sequence[Line]
+
+    @property
+    def columns(self) -> list[str]:
+        """The head of the table."""
+        alone = len(self.published) == 1
+        papers = ["paper" if alone else f"paper: {name}" for name in self.published]
+        return [*self.axes, "metric", "chance", *papers, *self.methods]
+
+    @property
+    def n(self) -> int:
+        """Largest number of runs behind a number of ours."""
+        return max((row.n for row in self.rows), default=0)
+
+    def cells(self, line: Line) -> list[Value | str]:
+        """Return the cells of a line in the order of the columns."""
+        return [
+            *(_shown(line.setting.get(axis)) for axis in self.axes),
+            line.metric,
+            line.chance,
+            *(line.paper[name] for name in self.published),
+            *(line.ours[name] for name in self.methods),
+        ]
+
+    @property
+    def caption(self) -> str:
+        """What the numbers are."""
+        common = ", ".join(f"{name} = {_shown(value)}" for name, value in self.common.items())
+        spread = f", published ± {self.study.spread}" if self.published else ""
+        ours = f"Ours: mean ± standard deviation over {self.n} seeds{spread}."
+        return f"{common}. {ours}" if common else ours
+
+    def to_markdown(self) -> str:
+        """Return title, source, table and notes as Markdown."""
+        body = _markdown(
+            self.columns, [[_bold(cell, "**") for cell in self.cells(line)] for line in self.lines]
+        )
+        parts = [f"## {self.study.title}", self.study.source, body, self.caption, self.study.notes]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def to_latex(self) -> str:
+        """Return the table as LaTeX; it needs the package booktabs."""
+        rows = [[_latex(cell) for cell in self.cells(line)] for line in self.lines]
+        numbers = len(self.columns) - len(self.axes) - 1
+        return "\n".join(
+            [
+                rf"\begin{{tabular}}{{{'l' * (len(self.axes) + 1)}{'r' * numbers}}}",
+                r"\toprule",
+                " & ".join(map(_latex, self.columns)) + r" \\",
+                r"\midrule",
+                *(" & ".join(row) + r" \\" for row in rows),
+                r"\bottomrule",
+                r"\end{tabular}",
+                "",
+            ]
+        )
+
+    def to_csv(self) -> str:
+        """Return the rows of the summary, one line each, numbers in full."""
+        settings = list(dict.fromkeys(key for row in self.rows for key in row.setting))
+        plain = [key for key in (self.rows[0].to_dict() if self.rows else {}) if key != "setting"]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*settings, *plain])
+        for row in self.rows:
+            content = row.to_dict()
+            writer.writerow(
+                [*(row.setting.get(key, "") for key in settings), *(content[key] for key in plain)]
+            )
+        return text.getvalue()
+
+
+def compare(study: Study, rows: Sequence[Row]) -> ComparisonTable:
+    """Put the paper's values and ours side by side."""
+    settings = _distinct([row.setting for row in rows])
+    names = list(dict.fromkeys(key for setting in settings for key in setting))
+    axes = [name for name in names if len(_distinct([s.get(name) for s in settings])) > 1]
+    common = {name: settings[0].get(name) for name in names if name not in axes} if settings else {}
+    return ComparisonTable(
+        study=study,
+        rows=rows,
+        common=common,
+        axes=axes,
+        published=_published_columns(study, settings),
+        methods=list(dict.fromkeys(row.method for row in rows)),
+        lines=[line for setting in settings for line in _lines(study, setting, rows)],
+    )
+
+
+def _published_columns(study: Study, settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the methods with a value in some setting; if there is none, the paper's own."""
+    fitting = [
+        name
+        for name in study.published_methods
+        if any(cell.method == name and cell.fits(s) for cell in study.published for s in settings)
+    ]
+    return fitting or list(study.published_methods[:1])
+
+
+def _lines(study: Study, setting: Mapping[str, Any], rows: Sequence[Row]) -> list[Line]:
+    here = [row for row in rows if row.setting == setting]
+    methods = list(dict.fromkeys(row.method for row in rows))
+    lines = []
+    for metric in (metric for metric in study.metrics if any(row.metric == metric for row in here)):
+        found = {row.method: row for row in here if row.metric == metric}
+        lines.append(
+            Line(
+                setting,
+                metric,
+                chance=Value(next((row.chance for row in found.values() if row.n), None)),
+                paper=_published(study, setting, metric),
+                ours=_best_marked(found, methods, perfect_level(metric)),
+            )
+        )
+    times = {row.method: Value(row.seconds) for row in here}
+    seconds = {name: times.get(name, Value()) for name in methods}
+    return [*lines, Line(setting, SECONDS, Value(), _published(study, setting, SECONDS), seconds)]
+
+
+def _published(study: Study, setting: Mapping[str, Any], metric: str) -> dict[str, Value]:
+    values = {name: Value() for name in study.published_methods}
+    for cell in study.published:
+        if cell.fits(setting) and metric in cell.values:
+            values[cell.method] = Value(*cell.values[metric])
+    return values
+
+
+def _best_marked(
+    rows: Mapping[str, Row], methods: Sequence[str], perfect: float
+) -> dict[str, Value]:
+    distances = [abs(row.mean - perfect) for row in rows.values() if row.mean is not None]
+    values = {}
+    for name in methods:
+        row = rows.get(name)
+        if row is None:
+            values[name] = Value()
+            continue
+        best = (
+            len(distances) > 1
+            and row.mean is not None
+            and abs(row.mean - perfect) == min(distances)
+        )
+        values[name] = Value(row.mean, row.sd, best, row.failed)
+    return values
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    distinct: list[Any] = []
+    for value in values:
+        if value not in distinct:
+            distinct.append(value)
+    return distinct
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return _NOTHING
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _number(value: float) -> str:
+    if value == 0:
+        return "0"
+    digits = 3 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
+    return f"{value:,.{digits}f}"
+
+
+def _bold(cell: Value | str, mark: str) -> str:
+    return f"{mark}{cell}{mark}" if isinstance(cell, Value) and cell.best else str(cell)
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    escaped: Callable[[str], str] = lambda text: text.replace("|", r"\|")  # noqa: E731
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
+
+
+def _latex(cell: Value | str) -> str:
+    text = "".join(_LATEX.get(letter, letter) for letter in str(cell))
+    return rf"\textbf{{{text}}}" if isinstance(cell, Value) and cell.best else text

@@ -1,0 +1,140 @@
+"""`crlearn bench`: the published tables as commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crlearn.cli import _show
+
+if TYPE_CHECKING:
+    from crlearn.bench import Sweep
+
+bench = typer.Typer(
+    no_args_is_help=True, help="Run the studies of published tables, and compare with the papers."
+)
+
+StudyName = Annotated[str, typer.Argument(help="Name of a study, or a .toml file of your own.")]
+SweepFolder = Annotated[Path, typer.Argument(help="Folder of bench run.")]
+_MOST_FAILURES = 20
+
+
+@bench.command("list")
+def list_all() -> None:
+    """List the studies."""
+    from crlearn.bench import list_studies, load_study
+
+    _show.show_catalogue({name: load_study(name).title for name in list_studies()})
+
+
+@bench.command()
+def show(study: StudyName) -> None:
+    """Show what a study runs, and what was published."""
+    from crlearn.bench import Plan, load_study
+
+    found = load_study(study)
+    _show.say(found.title)
+    _show.say(found.source)
+    if found.notes:
+        _show.say(found.notes)
+    _show.say(f"world: {found.world}; metrics: {', '.join(found.metrics)}")
+    for profile in found.profiles:
+        plan = Plan.of(found, profile)
+        n_worlds = len(found.settings(profile))
+        n_runs = len(plan.cells) * plan.seeds
+        _show.say(
+            f"profile {profile}: {n_worlds} settings x {len(found.methods)} methods "
+            f"({', '.join(entry.label for entry in found.methods)}) x {plan.seeds} seeds = "
+            f"{n_runs:,} runs"
+        )
+    _show.show_published(found)
+
+
+@bench.command()
+def run(
+    study: StudyName,
+    out: Annotated[Path, typer.Option(help="Folder to write to, or to go on in.")],
+    profile: Annotated[str, typer.Option(help="How large: quick or full.")] = "full",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds; by default the profile's.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes on this machine.")] = 1,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler, tcp://host:port.")
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try runs again that failed before.")
+    ] = False,
+) -> None:
+    """Run a study, or what is left of it; the same command again goes on where it stopped."""
+    from crlearn.bench import run_study
+
+    try:
+        sweep = run_study(
+            study,
+            out,
+            profile=profile,
+            seeds=seeds,
+            jobs=jobs,
+            scheduler=scheduler,
+            retry_failed=retry_failed,
+        )
+    except KeyboardInterrupt:
+        _show.say_warning("interrupted. The same command again goes on from here.")
+        raise typer.Exit(130) from None
+    _say_status(sweep)
+    _show_table(sweep)
+    _show.say(f"wrote {out / 'runs.jsonl'}, {out / 'summary.json'}")
+
+
+@bench.command()
+def status(folder: SweepFolder) -> None:
+    """Say how many runs are done, failed and left, and why those failed that did."""
+    from crlearn.bench import Sweep
+
+    sweep = Sweep.read(folder)
+    _say_status(sweep)
+    failures = [record for record in sweep.records() if not record.is_done]
+    for record in failures[:_MOST_FAILURES]:
+        _show.say(f"{record.status}: {record.method}, seed {record.seed}: {record.error}")
+    if len(failures) > _MOST_FAILURES:
+        _show.say(f"and {len(failures) - _MOST_FAILURES} more; runs.jsonl has the tracebacks.")
+
+
+@bench.command()
+def table(folder: SweepFolder) -> None:
+    """Print paper and ours side by side; write table.md, table.tex and table.csv."""
+    from crlearn.bench import Sweep
+
+    sweep = Sweep.read(folder)
+    comparison = _show_table(sweep)
+    texts = {
+        "table.md": comparison.to_markdown(),
+        "table.tex": comparison.to_latex(),
+        "table.csv": comparison.to_csv(),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    _show.say(f"wrote {', '.join(str(folder / name) for name in texts)}")
+
+
+def _say_status(sweep: Sweep) -> None:
+    progress = sweep.progress()
+    _show.say(
+        f"{sweep.study.name} ({sweep.profile}, {sweep.seeds} seeds): {progress.done} of "
+        f"{progress.planned} runs done, {progress.failed} failed, {progress.left} left"
+    )
+
+
+def _show_table(sweep: Sweep):
+    from crlearn.bench import compare
+
+    comparison = compare(sweep.study, sweep.summary())
+    _show.show_lines(
+        comparison.columns,
+        [[str(cell) for cell in comparison.cells(line)] for line in comparison.lines],
+    )
+    _show.say(comparison.caption)
+    return comparison
