@@ -37,7 +37,13 @@ def test_divergence_on_a_hand_built_case():
 def test_the_bound_is_tight_for_a_linear_gaussian_model():
     """With a linear decoder and the exact posterior the bound is the log-likelihood itself."""
     objective = EvidenceBound(
-        n_features=2, n_latents=1, n_environments=2, width=4, depth=1, activation="leaky_relu"
+        n_features=2,
+        n_latents=1,
+        n_environments=2,
+        width=4,
+        depth=1,
+        activation="leaky_relu",
+        min_noise=0.03,
     )
     params = objective.init(jax.random.key(0))
     direction, noise = np.array([0.6, 0.8]), 0.5

@@ -54,7 +54,6 @@ GUARANTEE = Guarantee(
     "mixing is injective; no graph",
 )
 
-_SMALLEST_NOISE_VARIANCE = 0.03  # of standardised features; without a bound the likelihood has none
 # Fits with MCC above 0.97 gave 0.13 to 0.15 (4 worlds); causally related latents 0.23 to 0.35 (8).
 _LARGEST_DEPENDENCE = 0.2
 
@@ -100,6 +99,7 @@ class EvidenceBound:
     width: int
     depth: int
     activation: str
+    min_noise: float
 
     def init(self, key: PRNGKeyArray) -> dict[str, Any]:
         """Draw encoder, decoder, noise level and prior."""
@@ -142,7 +142,7 @@ class EvidenceBound:
         prior = self.prior(params, y)
         q = posterior(self.evidence(params, x), prior)
         z = q.mean + jnp.exp(0.5 * q.log_variance) * jax.random.normal(key, q.mean.shape)
-        noise_variance = jnp.exp(params["log_noise"]) + _SMALLEST_NOISE_VARIANCE
+        noise_variance = jnp.exp(params["log_noise"]) + self.min_noise
         fit = log_likelihood(x, params["decoder"](z), noise_variance)
         return (divergence(q, prior) - fit).mean()
 
@@ -157,6 +157,7 @@ def ivae(
     width: int = 64,
     depth: int = 3,
     activation: str = "leaky_relu",
+    min_noise: float = 0.03,
     seed: int = 0,
     checkpoint: str | Path | None = None,
 ) -> Result:
@@ -166,7 +167,13 @@ def ivae(
     n = choose_n_latents(n_latents, rank)
     environments = _read_side_information(y, reference)
     objective = EvidenceBound(
-        X.shape[1], n, None if environments is None else len(environments), width, depth, activation
+        n_features=X.shape[1],
+        n_latents=n,
+        n_environments=None if environments is None else len(environments),
+        width=width,
+        depth=depth,
+        activation=activation,
+        min_noise=min_noise,
     )
     data = (scaling(X).astype(np.float32), _side_information(y, environments))
     training = train(
@@ -315,6 +322,9 @@ class IVAE(BaseCRL):
         Units and number of the hidden layers of encoder and decoder.
     activation
         Nonlinearity of the hidden layers.
+    min_noise
+        Least variance of the decoder's noise, where a standardised feature has variance 1. Without
+        such a bound the likelihood of noise-free data has none.
     max_epochs, batch_size, learning_rate, patience, validation_fraction, n_restarts, race
         How to train; see `crlearn.train.Settings`.
     checkpoint
@@ -339,6 +349,7 @@ class IVAE(BaseCRL):
         "width": [Interval(Integral, 1, None, closed="left")],
         "depth": [Interval(Integral, 1, None, closed="left")],
         "activation": [StrOptions(set(ACTIVATIONS))],
+        "min_noise": [Interval(Real, 0, None, closed="neither")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
@@ -357,9 +368,10 @@ class IVAE(BaseCRL):
         width: int = 64,
         depth: int = 3,
         activation: str = "leaky_relu",
+        min_noise: float = 0.03,
         max_epochs: int = 200,
         batch_size: int = 256,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 1e-2,
         patience: int | None = 30,
         validation_fraction: float = 0.1,
         n_restarts: int = 4,
@@ -372,6 +384,7 @@ class IVAE(BaseCRL):
         self.width = width
         self.depth = depth
         self.activation = activation
+        self.min_noise = min_noise
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -402,6 +415,7 @@ class IVAE(BaseCRL):
             width=self.width,
             depth=self.depth,
             activation=self.activation,
+            min_noise=self.min_noise,
             seed=seed,
             checkpoint=self.checkpoint,
         )
