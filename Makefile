@@ -18,13 +18,15 @@ lint: $(VENV)/.lint
 	$(BIN)/pyright
 
 docs: $(VENV)/.docs
+	rm -rf docs/api/generated  # pages of names that are gone
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/train_speed.py
+	$(BIN)/python benchmarks/runner_overhead.py
 
 clean:
-	rm -rf $(VENV) demo docs/_build
+	rm -rf $(VENV) demo docs/_build docs/api/generated docs/gallery docs/results
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -34,11 +36,11 @@ $(VENV)/.python:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[frames,report,cli]'
+	$(BIN)/python -m pip install --quiet --editable '.[frames,report,cli,bench]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[frames,report,cli,graph]' --group test
+	$(BIN)/python -m pip install --quiet --editable '.[frames,report,cli,graph,bench,cluster]' --group test
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.test

@@ -1,9 +1,21 @@
 """Sphinx configuration."""
 
-import crlearn
+import os
+import sys
+import warnings
+from pathlib import Path
+
+from sphinx_gallery.sorting import ExplicitOrder
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import crlearn  # noqa: E402 - after the platform was chosen
 
 project = "crlearn"
 author = "The crlearn developers"
+copyright = author
 release = crlearn.__version__
 
 extensions = [
@@ -11,16 +23,50 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx_gallery.gen_gallery",
+    "results",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "methods/_template.md"]
 autosummary_generate = True
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 default_role = "code"
+myst_heading_anchors = 3
+
+sphinx_gallery_conf = {
+    "examples_dirs": [str(HERE.parent / "examples")],
+    "gallery_dirs": ["gallery"],
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": ExplicitOrder(
+        [
+            "simulated_world.py",
+            "compare_with_baselines.py",
+            "chance_levels.py",
+            "pipeline_and_frames.py",
+            "small_study.py",
+            "*",
+        ]
+    ),
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "write_computation_times": False,
+    "reference_url": {"crlearn": None},
+    "doc_module": ("crlearn",),
+    "image_srcset": ["2x"],
+}
+# Figures are shown by plt.show(), which has nothing to show to.
+warnings.filterwarnings("ignore", message=".*non-interactive", category=UserWarning)
 
 html_theme = "pydata_sphinx_theme"
 html_title = "crlearn"
 html_static_path = ["_static"]
-html_theme_options = {"show_toc_level": 2}
+html_show_sourcelink = False
+html_css_files = ["wide.css"]
+html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+# No list of pages beside those that have none below them, nor beside code and wide tables.
+html_sidebars = {name: [] for name in ("getting_started", "choosing", "gallery/*", "results/*")}

@@ -128,8 +128,14 @@ class TestSimulate:
         assert "segments" in said
 
     def test_all_listed_worlds_make_datasets(self):
-        assert {"observational", "multi-node", "segments"} <= set(worlds())
-        assert not {"graph", "scm", "mixing", "noise"} & set(worlds())
+        makers = {name: maker for name, maker in vars(crlearn.data).items() if "make_" in name}
+        worlds_made = {
+            name.removeprefix("make_").replace("_", "-"): maker
+            for name, maker in makers.items()
+            if maker.__annotations__["return"] == "Dataset"
+        }
+        assert worlds() == crlearn.data.WORLDS == worlds_made
+        assert "graph" not in worlds_made
 
     @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "h5ad"])
     def test_tables_leave_the_truth_out_and_say_so(self, tmp_path: Path, ending: str):
@@ -142,7 +148,7 @@ class TestSimulate:
 
     def test_errors(self, tmp_path: Path):
         out = tmp_path / "x.crl"
-        assert "There are: coupled-interventional" in bad("simulate nothing --out {}", out)
+        assert "There are: world, linear-interventional" in bad("simulate nothing --out {}", out)
         assert "must end in .crl, .csv" in bad("simulate segments --out {}", tmp_path / "x.txt")
         assert "--out" in bad("simulate segments")
         assert "needs n_latents" in bad("simulate world --out {}", out)
@@ -337,6 +343,54 @@ class TestReport:
             "report {} --out {}", pca_run, tmp_path / "file" / "page.html"
         )
         assert "There is no file" in bad("report {} --data {}", pca_run, tmp_path / "missing.crl")
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "own.toml").write_text(
+        """
+        title = "A study of <b>ours</b>"
+        source = "nobody"
+        world = "observational"
+        metrics = ["mcc"]
+        grid = [{ n_latents = 2, n_samples = [30, 60] }]
+        methods = [{ method = "PCABaseline" }]
+        profiles = { full = { seeds = 1 } }
+        """
+    )
+    good("bench run {} --out {}", folder / "own.toml", folder / "sweep")
+    return folder / "sweep"
+
+
+class TestReportOfAStudy:
+    def test_is_recognised(self, tmp_path: Path, sweep: Path):
+        page = tmp_path / "page.html"
+        assert f"wrote {page}" in good("report {} --out {}", sweep, page)
+        source = page.read_text()
+        assert "<h1>A study of &lt;b&gt;ours&lt;/b&gt;</h1>" in source
+        assert "2 done, 0 failed, 0 left" in source
+        good("report {} --out {} --title Mine", sweep, page)
+        assert "<h1>Mine</h1>" in page.read_text()
+
+    def test_that_has_not_begun(self, tmp_path: Path, sweep: Path):
+        (tmp_path / "study.json").write_text((sweep / "study.json").read_text())
+        good("report {} --out {}", tmp_path, tmp_path / "page.html")
+        assert "No run has finished yet" in (tmp_path / "page.html").read_text()
+
+    @pytest.mark.parametrize("option", ["--data", "--env-column", "--compare"])
+    def test_options_of_fits(self, tmp_path: Path, sweep: Path, option: str):
+        said = bad("report {} --out {} {} x", sweep, tmp_path / "page.html", option)
+        assert f"{option} is for the page of a single fit" in said
+        assert "the study 'own'" in said
+        assert not (tmp_path / "page.html").exists()
+
+    def test_folders_that_are_neither(self, tmp_path: Path, sweep: Path):
+        assert "neither the folder of a fit nor that of a study" in bad("report {}", tmp_path)
+        (tmp_path / "runs.jsonl").write_text("")
+        assert "it has no study.json" in bad("report {}", tmp_path)
+        (tmp_path / "study.json").write_text("{}")
+        assert "is not what crlearn bench run wrote" in bad("report {}", tmp_path)
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

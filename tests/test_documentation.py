@@ -1,25 +1,60 @@
-"""What README, docstrings and metadata say is what the code does."""
+"""What README, documentation, docstrings and metadata say is what the code does."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import json
+import os
 import pkgutil
 import re
+import subprocess
+import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
 
 import pytest
 
 import crlearn
+from crlearn.methods import ESTIMATORS
+from crlearn.result import GraphLevel, LatentLevel
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+METHOD_PAGES = [f"docs/methods/{name}.md" for name in ESTIMATORS]
+PAGES = ["README.md", "docs/getting_started.md", "docs/choosing.md", *METHOD_PAGES]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(crlearn.__path__, "crlearn.")
     if not module.name.endswith("__main__")
 ]
+PUBLIC_MODULES = [
+    f"crlearn.{name}" for name in {*dir(crlearn), "bench"} if find_spec(f"crlearn.{name}")
+]
 
 quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks_of(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text_of(page), flags=re.DOTALL)
+
+
+def headings_of(page: str) -> list[str]:
+    return re.findall(r"^## (.+)$", text_of(page), flags=re.MULTILINE)
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.replace("\n>", "\n").split())
+
+
+# Pages
 
 
 @quiet
@@ -31,19 +66,86 @@ def test_docstring_examples(name: str):
 
 
 @quiet
-@pytest.mark.parametrize("page", ["README.md", "docs/getting_started.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_code_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
-    assert blocks
     monkeypatch.chdir(tmp_path)  # examples may write files
-    exec("\n".join(blocks), {})
+    code, sessions = blocks_of(page, "python"), blocks_of(page, "pycon")
+    assert code
+    names: dict[str, Any] = {}
+    exec("\n".join(code), names)
+    for session in sessions:
+        test = doctest.DocTestParser().get_doctest(session, {}, page, page, 0)
+        assert doctest.DocTestRunner().run(test).failed == 0
+    if page in METHOD_PAGES:
+        assert type(names["model"]).__name__ == Path(page).stem
+        assert names["model"].result_.guarantee.text in in_one_line(text_of(page))
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/getting_started.md"])
 def test_make_targets_that_a_page_names_exist(page: str):
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    named = set(re.findall(r"`?make ([a-z]+)`?$|`make ([a-z]+)`", (ROOT / page).read_text(), re.M))
+    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), flags=re.MULTILINE))
+    named = set(re.findall(r"`?make ([a-z]+)`?$|`make ([a-z]+)`", text_of(page), re.M))
     assert {target for pair in named for target in pair if target} <= targets
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES)
+def test_a_page_of_a_method_has_the_headings_of_the_template(page: str):
+    assert (ROOT / page).exists(), f"copy docs/methods/_template.md to {page}"
+    assert headings_of(page) == headings_of("docs/methods/_template.md")
+
+
+def test_there_is_no_page_without_its_method():
+    pages = {path.stem for path in (DOCS / "methods").glob("*.md")}
+    assert pages - {"index", "_template"} == set(ESTIMATORS)
+
+
+def test_the_guide_says_of_each_method_whether_it_is_here():
+    row = r"\| \[?`(\w+)`(\S*) \| (here|planned) \|$"
+    rows = re.findall(row, text_of("docs/choosing.md"), flags=re.MULTILINE)
+    status = {name: (link, where) for name, link, where in rows}
+    for name in ESTIMATORS:
+        assert status[name] == (f"](methods/{name}.md)", "here"), f"{name} is here: link its page"
+    for name in status.keys() - ESTIMATORS.keys():
+        assert status[name] == ("", "planned"), f"{name} is not here"
+
+
+def test_the_guide_explains_each_level_of_a_guarantee():
+    guide = text_of("docs/choosing.md")
+    for level in (*get_args(LatentLevel), *get_args(GraphLevel)):
+        assert re.search(rf"^\| {level} \|", guide, flags=re.MULTILINE), level
+
+
+# Reference
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Names that a module shows; without a list, the classes that are defined in it."""
+    if hasattr(module, "__all__"):
+        return [name for name in module.__all__ if not name.startswith("__")]
+    return [
+        name
+        for name, thing in vars(module).items()
+        if isinstance(thing, type) and thing.__module__ == module.__name__ and name[0] != "_"
+    ]
+
+
+def listed_names() -> set[str]:
+    """Full names of what stands in the reference."""
+    listed, module = set(), "crlearn"
+    for line in text_of("docs/api.rst").splitlines():
+        if match := re.match(r"\.\. currentmodule:: (\S+)$", line):
+            module = match[1]
+        elif match := re.match(r"(?:   |\.\. data:: |\.\. autoclass:: )([\w.]+)$", line):
+            listed.add(f"{module}.{match[1]}")
+    return listed
+
+
+@pytest.mark.parametrize("name", ["crlearn", *sorted(PUBLIC_MODULES)])
+def test_every_public_name_is_in_the_reference(name: str):
+    names = {f"{name}.{public}" for public in public_names(importlib.import_module(name))}
+    if name != "crlearn":  # what is also public one level up may be listed there
+        names -= {f"{name}.{public}" for public in crlearn.__all__}
+    assert names <= listed_names()
 
 
 def test_public_names_exist_and_are_documented():
@@ -53,5 +155,79 @@ def test_public_names_exist_and_are_documented():
 
 
 def test_changelog_and_citation_name_this_version():
-    assert f"## {crlearn.__version__}" in (ROOT / "CHANGELOG.md").read_text()
-    assert f"version: {crlearn.__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {crlearn.__version__}" in text_of("CHANGELOG.md")
+    assert f"version: {crlearn.__version__}" in text_of("CITATION.cff")
+
+
+# Gallery
+
+
+@pytest.fixture(scope="session")
+def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compiled")  # examples that fit alike compile once
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path: Path, tmp_path: Path, compile_cache: Path):
+    surroundings = {
+        **os.environ,
+        "MPLBACKEND": "agg",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(compile_cache),
+    }
+    command = [sys.executable, str(path)]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "AssumptionWarning" not in run.stderr
+    assert not list(tmp_path.iterdir()), "an example cleans up behind itself"
+
+
+# Results
+
+
+@pytest.fixture(scope="module")
+def extension() -> ModuleType:
+    spec = spec_from_file_location("results", DOCS / "_ext" / "results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_results_say_that_there_are_none(extension: Any, tmp_path: Path):
+    pages = extension.result_pages(tmp_path)
+    assert list(pages) == ["index"]
+    assert extension.NOTHING_YET in pages["index"]
+
+
+def test_results_show_each_study(extension: Any, tmp_path: Path):
+    name = "varici2025-table7"
+    setting = {"n_latents": 5, "n_features": 100, "n_samples": 5000, "scores": "estimated"}
+    row = {"study": name, "setting": setting, "method": "PCABaseline", "metric": "mcc"}
+    row |= {"mean": 0.714, "sd": 0.04, "n": 100, "paper": None, "seconds": 0.5, "chance": 0.729}
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "summary.json").write_text(json.dumps([row]))
+    pages = extension.result_pages(tmp_path)
+    assert list(pages) == ["index", "one"]
+    assert "](one.md)" in pages["index"]
+    assert "| 100 |" in pages["index"]
+    assert pages["one"].startswith("# LSCALE-I")
+    assert "0.714\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.040" in pages["one"]
+    assert "100 seeds" in pages["one"]
+
+
+def test_results_refuse_a_summary_of_no_study(extension: Any, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "summary.json").write_text("[]")
+    with pytest.raises(ValueError, match="one study"):
+        extension.result_pages(tmp_path)
+
+
+def test_pages_of_results_that_are_gone_are_removed(extension: Any, tmp_path: Path):
+    extension.write_pages({"index": "a", "old": "b"}, tmp_path)
+    extension.write_pages({"index": "c"}, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["index.md"]
+    assert (tmp_path / "index.md").read_text() == "c"

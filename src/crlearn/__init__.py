@@ -29,6 +29,7 @@ _HOME = {
     "config_context": "crlearn.config",
 }
 _PARTS = (
+    "bench",
     "data",
     "graph",
     "methods",

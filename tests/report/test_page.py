@@ -2,7 +2,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crlearn.report._page import Cell, Page, Plot, Section, Table, Text, render, write_page
+from crlearn.report._page import (
+    Cell,
+    Details,
+    Page,
+    Plot,
+    Section,
+    Table,
+    Text,
+    render,
+    write_page,
+)
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -41,6 +51,53 @@ def test_sections_can_be_reached(parse):
     assert document.all("section")[0]["id"] == "first-part"
 
 
+def test_names_with_underscores_can_be_reached():
+    assert Section("parent_error", []).anchor == "parent_error"
+    assert Section("Time to fit", []).anchor == "time-to-fit"
+
+
+def test_a_table_without_filters_has_no_controls(parse):
+    document = parse(render(page(Table(["a", "b"], [[1, "x"], [2, "y"]]))))
+    assert not document.all("form")
+    assert document.all("div")[-1]["class"] == "scroll"
+
+
+def test_filters_offer_the_values_of_their_columns(parse):
+    rows = [[1, "x", "same"], [2, "y", "same"], [3, "x", "same"]]
+    table = Table(["a", "b", "c"], rows, filters=["b", "c", "not there"])
+    assert table.choices == {1: ["x", "y"]}  # nothing to choose in c
+    document = parse(render(page(table)))
+    (form,) = document.all("form")
+    assert "hidden" in form
+    assert form["role"] == "search"
+    assert [option["value"] for option in document.all("option")] == ["", "x", "y"]
+    assert len(document.all("label")) == 2
+    assert len(document.all("output")) == 1
+
+
+def test_no_filter_if_there_is_nothing_to_choose(parse):
+    table = Table(["a", "b"], [["x", 1.0], ["x", 2.0]], filters=["a"])
+    assert not parse(render(page(table))).all("form")
+
+
+def test_long_tables_with_filters_scroll_in_their_box(parse):
+    table = Table(["a"], [[str(i)] for i in range(100)], filters=["a"])
+    assert "scroll tall" in [div.get("class") for div in parse(render(page(table))).all("div")]
+
+
+def test_notes_of_cells(parse):
+    document = parse(render(page(Table(["a"], [[Cell("0.5", 0.5, "best", "2 failed")]]))))
+    assert "2 failed" in document.text
+    assert len(document.all("small")) == 1
+
+
+def test_details_hold_text_as_it_is(parse):
+    document = parse(render(page(Details("What went wrong", "line\n  </pre>" + HOSTILE))))
+    assert "line\n  </pre>" + HOSTILE in document.text
+    assert len(document.all("pre")) == 1
+    assert "What went wrong" in document.text
+
+
 def test_strings_of_users_are_escaped(parse):
     hostile = Page(
         HOSTILE,
@@ -48,13 +105,19 @@ def test_strings_of_users_are_escaped(parse):
         {HOSTILE: HOSTILE},
         [
             Section(
-                HOSTILE, [Text(HOSTILE), Table([HOSTILE], [[HOSTILE]], HOSTILE), Plot("", HOSTILE)]
+                HOSTILE,
+                [
+                    Text(HOSTILE),
+                    Table([HOSTILE], [[HOSTILE], ["other"]], HOSTILE, [HOSTILE]),
+                    Plot("", HOSTILE),
+                    Details(HOSTILE, HOSTILE),
+                ],
             )
         ],
     )
     document = parse(render(hostile))
     assert len(document.all("script")) == 1
-    assert document.text.count(HOSTILE) >= 9
+    assert document.text.count(HOSTILE) >= 12
 
 
 def test_writing_makes_the_folder(tmp_path: Path):

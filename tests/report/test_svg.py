@@ -7,7 +7,16 @@ import matplotlib as mpl
 import pytest
 
 from crlearn.report._page import Plot
-from crlearn.report._svg import INK, SURFACE, Sketch, drawn, panels, shortened, some_rows
+from crlearn.report._svg import (
+    INK,
+    SURFACE,
+    Sketch,
+    drawn,
+    logarithmic,
+    panels,
+    shortened,
+    some_rows,
+)
 
 
 @drawn
@@ -43,6 +52,31 @@ def test_points_are_pixels_and_hover_text_is_a_title(parse):
     document = parse(sample().svg)
     assert any((image["href"] or "").startswith("data:") for image in document.all("image"))
     assert "one & only" in document.text
+
+
+@drawn
+def points(*texts: str) -> Sketch:
+    figure, grid = panels(1, 1, 2, 1)
+    grid[0, 0].plot([1, 2, 3], [1, 10, 1000], ls="", marker="s", gid="the-points")
+    logarithmic(grid[0, 0], "y")
+    return Sketch(figure, "points", hover={"the-points": texts})
+
+
+def test_every_mark_of_a_group_has_its_own_hover_text(parse):
+    svg = points("a", "</title><b>", "c").svg
+    assert re.findall(r"<use [^>]*><title>([^<]*)</title></use>", svg) == [
+        "a",
+        "&lt;/title&gt;&lt;b&gt;",
+        "c",
+    ]
+    with pytest.raises(ValueError, match="argument"):
+        points("too", "few")
+
+
+def test_logarithmic_axes_have_plain_numbers(parse):
+    text = parse(points("a", "b", "c").svg).text
+    assert {"1", "1,000"} <= set(text)
+    assert not any("mathdefault" in part for part in text)
 
 
 def test_ids_of_two_figures_differ_and_every_link_has_its_target(parse):
@@ -85,6 +119,7 @@ def test_long_labels_are_shortened():
     assert shortened("short") == "short"
     assert shortened("two\nlines") == "two lines"
     assert len(shortened("x" * 100)) == 24
+    assert len(shortened("x" * 100, 40)) == 40
 
 
 def test_few_rows_are_all_drawn_and_many_are_not():

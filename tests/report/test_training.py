@@ -29,8 +29,10 @@ def test_restarts_are_drawn_if_there_are_several(parse):
     assert "3 restarts" in plot.caption
 
 
-def test_positive_losses_over_many_scales_get_a_logarithmic_axis():
-    assert "logarithmic" in training_curve(history(np.geomspace(1000, 1, 50))).caption
+def test_positive_losses_over_many_scales_get_a_logarithmic_axis(parse):
+    plot = training_curve(history(np.geomspace(1000, 1, 50)))
+    assert "logarithmic" in plot.caption
+    assert "1,000" in parse(plot.svg).text
 
 
 def test_a_steep_start_does_not_hide_the_end():

@@ -79,7 +79,7 @@ class Record:
 
     def to_json(self) -> str:
         """Return the record as one line."""
-        return json.dumps(plain(asdict(self)), ensure_ascii=False, allow_nan=False)
+        return json.dumps(plain(asdict(self)), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Record:

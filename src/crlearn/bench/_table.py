@@ -215,7 +215,7 @@ def _best_marked(
         best = (
             len(distances) > 1
             and row.mean is not None
-            and abs(row.mean - perfect) == min(distances)
+            and _number(abs(row.mean - perfect)) == _number(min(distances))
         )
         values[name] = Value(row.mean, row.sd, best, row.failed)
     return values

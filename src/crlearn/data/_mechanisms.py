@@ -103,7 +103,7 @@ class Sine(Mechanism):
 
 
 class MLP(Mechanism):
-    """``output . activation(hidden p + bias) + output_bias``; activation relu or tanh."""
+    """``output @ activation(hidden @ p + bias) + output_bias``; activation relu or tanh."""
 
     _axes: ClassVar[dict[str, int]] = {"hidden": 2, "bias": 1, "output": 1, "output_bias": 0}
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn import metrics
 from crlearn.base import BaseCRL, Scaling
 from crlearn.data import Dataset, Truth
 from crlearn.graph import cpdag, transitive_closure
@@ -25,6 +24,7 @@ from crlearn.report._matched import Matched
 from crlearn.report._page import Block, Cell, Page, Section, Table, Text, Tone, write_page
 from crlearn.report._scatter import Coloring, latents_against, pair_plot, scatter_matrix
 from crlearn.report._training import training_curve
+from crlearn.report._wording import first_line, meaning, shown
 from crlearn.result import Check, GraphLevel, Result
 
 Matrix = NDArray[np.floating]
@@ -139,7 +139,7 @@ def fit_page(fit: Fit, title: str | None = None) -> Page:
     n = fit.result.n_latents
     return Page(
         title=title or f"{fit.name}: {n} latent{'s' if n > 1 else ''}",
-        lead=_first_line(type(fit.model)),
+        lead=first_line(type(fit.model)),
         facts=_facts(fit),
         sections=[section for section in sections if section is not None],
     )
@@ -184,8 +184,8 @@ def _metrics(fit: Fit) -> Section | None:
     for name in own:
         values = [own[name], *(other.get(name) for other in others.values())]
         first, *rest = _with_the_best_marked(values, own.perfect[name])
-        meaning = Cell(_meaning(name), tone="quiet")
-        rows.append([name, first, own.chance[name], own.perfect[name], *rest, meaning])
+        words = Cell(meaning(name), tone="quiet")
+        rows.append([name, first, own.chance[name], own.perfect[name], *rest, words])
     own_seconds, *seconds = (
         Cell(f"{model.result_.seconds:.1f}", model.result_.seconds)
         for model in (fit.model, *fit.baselines.values())
@@ -210,18 +210,6 @@ def _with_the_best_marked(values: Sequence[float | None], perfect: float) -> lis
         Cell(cell.text, cell.sort, "best" if distance == smallest and len(values) > 1 else "")
         for cell, distance in zip(cells, distances, strict=True)
     ]
-
-
-def _meaning(metric: str) -> str:
-    """Return the first line of the metric's documentation."""
-    base, _, variant = metric.partition("_spearman")
-    line = _first_line(getattr(metrics, base, None))
-    line = line.removeprefix("Return the ").removesuffix(".").replace("`", "")
-    return f"{line}, of ranks" if variant or base != metric else line
-
-
-def _first_line(thing: Any) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0] if thing is not None else ""
 
 
 def _recovered_and_true(fit: Fit) -> Section | None:
@@ -331,11 +319,6 @@ def _parameters(fit: Fit) -> Section:
         default = defaults[name].default
         changed = repr(value) != repr(default)
         tone: Tone = "best" if changed else ""
-        rows.append([name, Cell(_shown(value), tone=tone), Cell(_shown(default), tone="quiet")])
+        rows.append([name, Cell(shown(value), tone=tone), Cell(shown(default), tone="quiet")])
     caption = "Parameters of the estimator; those that differ from the default are bold."
     return Section("Parameters", [Table(["parameter", "value", "default"], rows, caption)])
-
-
-def _shown(value: Any) -> str:
-    text = repr(value) if not isinstance(value, np.ndarray) else f"array of shape {value.shape}"
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,6 +1,7 @@
 """The page: sections of texts, tables and plots, in one HTML file that needs nothing else.
 
-What a page says is built elsewhere (`_fit.py` for one fit); this file knows only how it looks.
+What a page says is built elsewhere (`_fit.py` for one fit, `_study.py` for a study); this file
+knows only how it looks.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -17,16 +19,19 @@ from markupsafe import Markup
 # Control characters and halves of surrogate pairs, which XML and so SVG cannot hold.
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
+_TALL = 30  # rows
+
 Tone = Literal["", "best", "good", "bad", "unknown", "quiet"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: what it shows, what it is sorted by, how it looks."""
+    """One cell of a table: what it shows, what it is sorted by, how it looks, what to heed."""
 
     text: str
     sort: float | str | None = None
     tone: Tone = ""
+    note: str = ""
 
     @classmethod
     def of(cls, value: Any) -> Cell:
@@ -51,19 +56,44 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose columns can be sorted by a click on their heads."""
+    """A table whose columns can be sorted by a click on their heads.
+
+    Attributes
+    ----------
+    columns
+        The heads.
+    rows
+        Cells, or values that become cells.
+    caption
+        What stands above it.
+    filters
+        Heads of the columns whose values can be chosen, to see these rows only.
+    """
 
     kind: ClassVar[str] = "table"
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     caption: str = ""
+    filters: Sequence[str] = ()
 
     @property
+    def is_tall(self) -> bool:
+        """Whether it scrolls in a box of its own, below its filters."""
+        return bool(self.filters) and len(self.rows) > _TALL
+
+    @property
+    def choices(self) -> dict[int, list[str]]:
+        """What can be chosen in each column to filter by; a column of one value has no choice."""
+        columns = {i: head for i, head in enumerate(self.columns) if head in self.filters}
+        texts = {i: list(dict.fromkeys(row[i].text for row in self.cells)) for i in columns}
+        return {i: values for i, values in texts.items() if len(values) > 1}
+
+    @cached_property
     def cells(self) -> list[list[Cell]]:
         """The rows as cells."""
         return [[Cell.of(value) for value in row] for row in self.rows]
 
-    @property
+    @cached_property
     def numeric(self) -> set[int]:
         """The columns that hold numbers."""
         return {
@@ -89,7 +119,16 @@ class Plot:
         return Markup(self.svg)
 
 
-Block = Text | Table | Plot
+@dataclass(frozen=True)
+class Details:
+    """A line that opens to show a text as it was written, such as a traceback."""
+
+    kind: ClassVar[str] = "details"
+    summary: str
+    text: str
+
+
+Block = Text | Table | Plot | Details
 
 
 @dataclass(frozen=True)
@@ -102,7 +141,7 @@ class Section:
     @property
     def anchor(self) -> str:
         """Name of the section in links."""
-        return "-".join(word for word in self.title.lower().split() if word.isalnum())
+        return "-".join(re.findall(r"\w+", self.title.lower()))
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,17 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, Literal, ParamSpec
 from xml.etree import ElementTree
 
 import matplotlib.style
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from crlearn.report._page import Plot, printable
 
@@ -32,6 +34,7 @@ _THEMED = {INK: "currentColor", SURFACE: "var(--surface)"}
 
 # Colour-blind safe (Okabe and Ito), and of those the ones that show on white and on black.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+ORANGE, SKY = "#e69f00", "#56b4e9"
 GREY = "#8a9099"
 
 MOST_POINTS = 2000
@@ -79,13 +82,14 @@ class Sketch:
     caption
         What stands below it.
     hover
-        Text for each group id (matplotlib's ``gid``).
+        Text for each group id (matplotlib's ``gid``); several texts are for the marks of the group,
+        one each.
     """
 
     figure: Figure
     label: str
     caption: str = ""
-    hover: Mapping[str, str] = field(default_factory=dict)
+    hover: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
 
 def drawn(sketch: Callable[P, Sketch]) -> Callable[P, Plot]:
@@ -109,10 +113,24 @@ def panels(
     return figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
 
 
-def shortened(label: Any) -> str:
+def soften(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
+    """Leave two sides of the frame, and draw faint lines across the values."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, alpha=0.15, linewidth=0.6)
+
+
+def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic, with plain numbers as labels: powers need mathematical text."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def shortened(label: Any, longest: int = _LONGEST_LABEL) -> str:
     """Return a label that fits beside an axis."""
     text = " ".join(printable(str(label)).split())
-    return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def some_rows(n_rows: int) -> np.ndarray:
@@ -169,13 +187,26 @@ def _follow_the_page(root: ElementTree.Element) -> None:
             element.attrib[name] = value
 
 
-def _say_on_hover(root: ElementTree.Element, hover: Mapping[str, str]) -> None:
-    for element in root.iter():
+def _say_on_hover(root: ElementTree.Element, hover: Mapping[str, str | Sequence[str]]) -> None:
+    for element in list(root.iter()):
         text = hover.get(element.attrib.get("id", ""))
-        if text is not None:
-            title = ElementTree.Element("title")
-            title.text = text
-            element.insert(0, title)
+        if isinstance(text, str):
+            _entitle(element, text)
+        elif text is not None:
+            for mark, own in zip(_marks(element), text, strict=True):
+                _entitle(mark, own)
+
+
+def _marks(group: ElementTree.Element) -> list[ElementTree.Element]:
+    """Return what is drawn in a group, in order: not the shapes that are only defined there."""
+    defined = {shape for definitions in group.iter("defs") for shape in definitions.iter()}
+    return [e for e in group.iter() if e.tag in ("use", "path") and e not in defined]
+
+
+def _entitle(element: ElementTree.Element, text: str) -> None:
+    title = ElementTree.Element("title")
+    title.text = text
+    element.insert(0, title)
 
 
 def _own_ids(root: ElementTree.Element, prefix: str) -> None:

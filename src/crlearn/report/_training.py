@@ -9,7 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from crlearn.report._svg import BLUE, GREY, VERMILLION, Sketch, drawn, panels
+from crlearn.report._svg import (
+    BLUE,
+    GREY,
+    VERMILLION,
+    Sketch,
+    drawn,
+    logarithmic,
+    panels,
+    soften,
+)
 
 Curve = NDArray[np.floating]
 
@@ -35,7 +44,7 @@ def training_curve(history: Mapping[str, Curve], stopped: str | None = None) -> 
     axes.set(xlabel="epoch", ylabel="loss")
     axes.legend()
     note = _fit_the_axis(axes, np.concatenate([train, held_out]), len(epochs))
-    _soften(axes)
+    soften(axes)
     if several:
         _draw_restarts(grid[0, 1], restarts)
         note += (
@@ -64,7 +73,7 @@ def _fit_the_axis(axes: Axes, losses: Curve, n_epochs: int) -> str:
     losses = losses[np.isfinite(losses)]
     low, high = float(losses.min()), float(losses.max())
     if low > 0 and high / low > _LOG_FROM:
-        axes.set_yscale("log")
+        logarithmic(axes, "y")
         return " The loss axis is logarithmic."
     later = losses.reshape(-1) if n_epochs < 10 else np.sort(losses)[: int(0.9 * len(losses))]
     top = float(later.max())
@@ -83,9 +92,4 @@ def _draw_restarts(axes: Axes, losses: Curve) -> None:
     axes.plot(numbers[best], losses[best], "o", color=VERMILLION, ms=6)
     axes.set(xlabel="restart", ylabel="best held-out loss", xlim=(0.4, len(losses) + 0.6))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _soften(axes)
-
-
-def _soften(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.15, linewidth=0.6)
+    soften(axes)

@@ -15,6 +15,35 @@ for (const table of document.querySelectorAll("table")) {
   });
 }
 
+// Only the rows are shown that have every chosen value and every word that is searched for.
+for (const form of document.querySelectorAll("form.filters")) {
+  const rows = [...form.nextElementSibling.querySelector("tbody").rows];
+  const texts = new Map(rows.map((row) => [row, searchable(row.textContent)]));
+  const show = () => {
+    const words = form.querySelector("input").value.toLowerCase().split(/\s+/);
+    const chosen = [...form.querySelectorAll("select")].filter((select) => select.value);
+    for (const row of rows) {
+      const text = texts.get(row);
+      const fits = (select) =>
+        row.cells[select.dataset.column].firstElementChild.textContent === select.value;
+      row.hidden = !(chosen.every(fits) && words.every((word) => text.includes(word)));
+    }
+    const shown = rows.filter((row) => !row.hidden).length;
+    form.querySelector("output").textContent = `${shown} of ${rows.length} rows`;
+  };
+  form.addEventListener("input", show);
+  form.addEventListener("reset", () => setTimeout(show));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.hidden = false;
+  show();
+}
+
+// A number with commas is also found without them.
+function searchable(text) {
+  const lower = text.toLowerCase();
+  return `${lower} ${lower.replace(/(\d),(?=\d{3})/g, "$1")}`;
+}
+
 function compare(a, b) {
   const difference = Number(a) - Number(b);
   return Number.isNaN(difference) ? a.localeCompare(b, undefined, { numeric: true }) : difference;

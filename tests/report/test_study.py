@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from crlearn.bench import Sweep
+from crlearn.report import write_study_report
+from crlearn.report._page import printable
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def source_of(tmp_path: Path):
+    def write(sweep: Sweep, **options) -> str:
+        path = write_study_report(tmp_path / "study.html", sweep, **options)
+        return path.read_text(encoding="utf-8")
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def whole(make_sweep, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the page of a study without failures."""
+    out = tmp_path_factory.mktemp("page") / "new" / "study.html"
+    return write_study_report(out, make_sweep()).read_text(encoding="utf-8")
+
+
+def sections(document) -> list[str]:
+    return [section["id"] for section in document.all("section")]
+
+
+def rows_of(source: str, section: str) -> list[list[str]]:
+    """Return the texts of the cells of a section's table."""
+    body = source.partition(f'<section id="{section}">')[2].partition("</section>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", body.partition("<tbody>")[2], flags=re.DOTALL)
+    return [re.findall(r"<span>(.*?)</span>", row, flags=re.DOTALL) for row in rows]
+
+
+def test_a_whole_study(parse, whole: str):
+    document = parse(whole)
+    assert sections(document) == [
+        "paper-and-ours",
+        "mcc",
+        "parent_error",
+        "time-to-fit",
+        "notes-and-seeds",
+        "parameters",
+    ]
+    assert len(document.all("h1")) == 1
+    assert "http" not in whole.replace("http-equiv", "")
+    assert len(document.all("script")) == 1
+    assert {
+        "A small study",
+        "Nobody, 2026, Table 1",
+        "36 done, 0 failed, 0 left",
+        "54.0 s",
+        "2026-01-02 03:04 UTC",
+        "Linux, 2 cores, Python 3.11",
+        "numpy 2.0",
+        "cpu",
+        "full",
+        "Sizes are ours.",
+    } <= set(document.text)
+    assert all(svg["aria-label"] and svg["role"] == "img" for svg in document.all("svg"))
+    ids = [attributes["id"] for _, attributes in document.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_table_has_ours_beside_the_papers(whole: str):
+    rows = rows_of(whole, "paper-and-ours")
+    assert [
+        "mcc",
+        "ICABaseline",
+        "0.910 ± 0.010",
+        "0.950 ± 0.020",
+        "0.700",
+        "3",
+        "3",
+        "100",
+    ] in rows
+    assert ["mcc", "PCABaseline", "0.610 ± 0.010", "–", "0.700", "3", "3", "100"] in rows
+    assert ["mcc", "VaDE", "–", "0.500", "0.700", "–", "5", "1,000"] in rows
+    assert ["seconds", "PCABaseline", "1.500 ± 1.000", "–", "–", "3", "3", "100"] in rows
+    assert len(rows) == 6 * 3 * 2 + 1
+
+
+def test_the_best_of_ours_is_marked(parse, whole: str):
+    best = [cell for cell in parse(whole).all("td") if "best" in cell["class"]]
+    values = [float(cell["data-sort"]) for cell in best if "number" in cell["class"]]
+    assert values == pytest.approx([0.91, 0.1] * 6)
+
+
+def test_rows_can_be_filtered(parse, whole: str):
+    document = parse(whole)
+    form = document.all("form")[0]
+    assert "hidden" in form  # without scripts the page has no controls that do nothing
+    assert document.all("input")[0]["type"] == "search"
+    columns = [select["data-column"] for select in document.all("select")]
+    assert columns[:4] == ["0", "1", "6", "7"]  # metric, method, n_latents, n_samples
+    options = [option["value"] for option in document.all("option")]
+    assert {"", "mcc", "seconds", "VaDE", "10,000"} <= set(options)
+
+
+def test_published_values_elsewhere_are_counted(parse, whole: str):
+    text = parse(whole).text
+    assert "2 of the 3 published cells are of a setting that was run here (profile full)." in text
+
+
+def test_a_study_without_published_values_or_chance(parse, make_sweep, source_of, good_result):
+    sweep = make_sweep(lambda run: {**good_result(run), "chance": {}}, published=[])
+    source = source_of(sweep)
+    assert not any("published" in text for text in parse(source).text)
+    assert len(rows_of(source, "paper-and-ours")[0]) == 6
+
+
+def test_axes_of_plots_are_labelled(parse, whole: str):
+    text = parse(whole).text
+    assert text.count("n_samples, log scale") == 3 * 2
+    assert {"mcc (1 is perfect)", "parent_error (0 is perfect)", "seconds to fit"} <= set(text)
+
+
+def test_one_setting_is_drawn_by_method(parse, make_sweep, source_of):
+    grid = [{"n_features": 10, "n_latents": 5, "n_samples": 1000}]
+    document = parse(source_of(make_sweep(grid=grid)))
+    assert "method" in document.text
+    assert "mcc" in sections(document)
+
+
+def test_copies_of_a_parameter_are_said_once(parse, make_sweep, source_of):
+    grid = [{"n_latents": n, "n_features": n, "n_samples": 100} for n in (3, 4)]
+    document = parse(source_of(make_sweep(grid=grid)))
+    assert any("n_features is n_latents." in text for text in document.text)
+    assert "n_latents (with n_features)" in document.text
+
+
+def test_no_run_yet(parse, make_sweep, source_of):
+    document = parse(source_of(make_sweep(lambda run: None)))
+    assert sections(document) == ["paper-and-ours", "notes-and-seeds", "parameters"]
+    assert "No run has finished yet, so there are no results." in document.text
+    assert "0 done, 0 failed, 36 left" in document.text
+    assert any("36 runs are left" in text for text in document.text)
+
+
+def test_half_a_study(parse, make_sweep, source_of, good_result):
+    few = make_sweep(lambda run: good_result(run) if run.cell.setting["n_latents"] == 3 else None)
+    document = parse(source_of(few))
+    assert any("18 runs are left" in text for text in document.text)
+    assert "mcc" in sections(document)
+
+
+def test_failures_are_listed_and_marked(parse, make_sweep, source_of, failed_result, good_result):
+    sweep = make_sweep(lambda run: failed_result(run) if run.seed == 1 else good_result(run))
+    source = source_of(sweep)
+    document = parse(source)
+    assert "failures" in sections(document)
+    assert len(document.all("details")) == 12
+    assert (
+        "PCABaseline, n_latents = 3, n_samples = 100, seed 1 failed: ValueError: nothing to see"
+        in document.text
+    )
+    assert "Traceback (most recent call last):\nValueError: nothing to see\n" in document.text
+    assert document.text.count("1 failed") == 2 * 12  # both metrics of every cell
+    assert "24 done, 12 failed, 0 left" in document.text
+
+
+def test_only_failures(parse, make_sweep, source_of, failed_result):
+    document = parse(source_of(make_sweep(failed_result)))
+    assert "failures" in sections(document)
+    assert "36 runs failed." in " ".join(document.text)
+
+
+def test_one_of_each_error_comes_first(parse, make_sweep, source_of, failed_result):
+    def fail(run):
+        kind = "rare" if (run.seed, run.cell.setting["n_samples"]) == (2, 10000) else "common"
+        return {**failed_result(run), "error": f"Error: {kind}"}
+
+    document = parse(source_of(make_sweep(fail)))
+    said = [text for text in document.text if "failed: Error: " in text]
+    assert len(said) == 30
+    kinds = [text.rpartition(" ")[2] for text in said]
+    assert kinds[:5] == ["common", "common", "rare", "rare", "common"]
+    assert any("30 of 36 are here" in text for text in document.text)
+
+
+def test_broken_assumptions_are_counted(make_sweep, source_of, good_result):
+    def check(run):
+        return {**good_result(run), "failed_checks": ("noise is not Gaussian",) * (run.seed == 0)}
+
+    rows = rows_of(source_of(make_sweep(check)), "assumptions")
+    assert ["PCABaseline", "noise is not Gaussian", "6", "18"] in rows
+
+
+def test_parameters_say_who_set_them(make_sweep, source_of):
+    sweep = make_sweep(
+        methods=[{"method": "ICABaseline", "parameters": {"max_iter": 50, "contrast": "exp"}}],
+        profiles={"full": {"seeds": 1, "parameters": {"ICABaseline": {"max_iter": 7}}}},
+    )
+    assert rows_of(source_of(sweep), "parameters") == [
+        ["ICABaseline", "n_latents", "3, 5", "setting"],
+        ["ICABaseline", "contrast", "&#39;exp&#39;", "study"],
+        ["ICABaseline", "max_iter", "7", "profile full"],
+    ]
+
+
+def test_several_machines_and_devices(parse, make_sweep, source_of, good_result):
+    def spread_out(run):
+        found = {**good_result(run), "device": f"gpu:{run.seed}"}
+        return {**found, "machine": {"system": f"host {run.cell.key[:3]}{run.seed}"}}
+
+    text = " ".join(parse(source_of(make_sweep(spread_out))).text)
+    assert "gpu:0, gpu:1, gpu:2" in text
+    assert "and 32 more" in text
+
+
+def test_hostile_content(parse, make_sweep, source_of):
+    error = f"</title></pre>{HOSTILE}\x1b[31m\x00 and \ud800 half"
+    sweep = make_sweep(
+        lambda run: (
+            {"status": "failed", "error": error, "traceback": error}
+            if run.seed
+            else {
+                "status": "done",
+                "metrics": {"mcc": 0.5},
+                "chance": {},
+                "failed_checks": (HOSTILE,),
+                "machine": {"system": HOSTILE},
+            }
+        ),
+        methods=[{"method": "PCABaseline", "variant": HOSTILE}],
+        title=HOSTILE,
+        source="</title>",
+        notes=HOSTILE,
+        grid=[{"n_features": 10, "n_latents": [3, 4], "n_samples": [100, 200]}],
+    )
+    source = source_of(sweep)
+    document = parse(source)
+    assert len(document.all("script")) == 1
+    assert source == printable(source)
+    assert HOSTILE in document.text
+    assert f"PCABaseline[{HOSTILE}]" in document.text
+    assert any(text.startswith(f"</title></pre>{HOSTILE}[31m and") for text in document.text)
+
+
+def test_titles_of_ones_own(parse, make_sweep, source_of):
+    assert "Mine" in parse(source_of(make_sweep(), title="Mine")).text
+
+
+def test_same_sweep_same_page(make_sweep, source_of):
+    sweep = make_sweep()
+    assert source_of(sweep) == source_of(sweep)
+
+
+def test_a_large_study_gives_a_page_of_bounded_size(make_sweep, source_of):
+    sweep = make_sweep(
+        seeds=40,
+        grid=[
+            {
+                "n_features": 10,
+                "n_latents": [3, 5],
+                "n_samples": [100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 99999, 10],
+            }
+        ],
+        methods=[{"method": "ICABaseline", "variant": f"v{i}"} for i in range(5)],
+        published=[],
+    )
+    begin = time.perf_counter()
+    source = source_of(sweep)
+    assert len(source) < 2_500_000
+    assert time.perf_counter() - begin < 30
+    assert "the first 10 of 40" in source
