@@ -33,7 +33,7 @@ N_ROWS, N_FEATURES, N_LATENTS, N_ENVIRONMENTS = 10_000, 20, 5, 11
 EPOCHS, BATCH_SIZE = 20, 256
 REPEATS = 5
 
-OBJECTIVE = EvidenceBound(N_FEATURES, N_LATENTS, N_ENVIRONMENTS, 64, 3, "leaky_relu")
+OBJECTIVE = EvidenceBound(N_FEATURES, N_LATENTS, N_ENVIRONMENTS, 64, 3, "leaky_relu", 0.03)
 SETTINGS = Settings(
     max_epochs=EPOCHS, batch_size=BATCH_SIZE, patience=None, validation_fraction=0.1
 )

@@ -1,4 +1,4 @@
-"""Imports point one way: data -> methods -> metrics -> bench -> report; shared modules know none of them."""
+"""Imports point one way: data -> methods -> metrics -> bench -> report, and the rest serve all."""
 
 from __future__ import annotations
 

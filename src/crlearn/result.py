@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -107,7 +108,13 @@ class Check:
 def installed_versions() -> dict[str, str]:
     """Versions of what determines the numbers of a fit."""
     packages = ("jax", "numpy", "scipy", "scikit-learn")
-    return {"crlearn": __version__, **{name: version(name) for name in packages}}
+    return {"crlearn": __version__, **{name: _installed_version(name) for name in packages}}
+
+
+@cache
+def _installed_version(package: str) -> str:
+    """Look a version up once; that takes milliseconds."""
+    return version(package)
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,7 +139,7 @@ def _record(run: Run, study: str, status: Status, **outcome: Any) -> Record:
         parameters=plain(run.cell.parameters),
         seed=run.seed,
         status=status,
-        versions=_versions(),
+        versions=installed_versions(),
         machine=_machine(),
         finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         **outcome,
@@ -179,12 +179,6 @@ def _measure(model: Any, world: Dataset, cell: Cell) -> Evaluation:
     if bad:
         raise ValueError(f"The method ran, but {', '.join(bad)} is not a finite number.")
     return scores
-
-
-@lru_cache(maxsize=1)
-def _versions() -> dict[str, str]:
-    """Look versions up once; each time takes longer than all else that the runner does."""
-    return installed_versions()
 
 
 @lru_cache(maxsize=1)

@@ -54,8 +54,7 @@ class Store:
 
     def append(self, record: Record) -> None:
         """Write a record so that it outlives this process, and hand its claim back."""
-        # Half a surrogate pair has no UTF-8; written as its escape it is what JSON asks for.
-        line = record.to_json().encode("utf-8", errors="backslashreplace") + b"\n"
+        line = record.to_json().encode("ascii") + b"\n"
         with self.locked():
             with self.file.open("ab+") as file:
                 file.write(line if _ends_a_line(file) else b"\n" + line)

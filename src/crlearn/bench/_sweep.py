@@ -24,11 +24,12 @@ SUMMARY = "summary.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """How many runs of a plan are done, failed and left."""
+    """How many runs of a plan are done, failed and left, and lines that cannot be read."""
 
     planned: int
     done: int
     failed: int
+    unreadable: int
 
     @property
     def left(self) -> int:
@@ -118,11 +119,12 @@ class Sweep:
 
     def progress(self) -> Progress:
         """Count the runs of the plan."""
-        records = Store(self.folder).read()
+        store = Store(self.folder)
+        records = store.read()
         runs = list(self.plan.runs())
         found = [records[run.key] for run in runs if run.key in records]
         done = sum(record.is_done for record in found)
-        return Progress(len(runs), done, len(found) - done)
+        return Progress(len(runs), done, len(found) - done, store.n_unreadable)
 
     def summary(self) -> list[Row]:
         """Return the rows of ``summary.json``, or those so far if there was no time to write it."""

@@ -178,14 +178,17 @@ def _lines(study: Study, setting: Mapping[str, Any], rows: Sequence[Row]) -> lis
     here = [row for row in rows if row.setting == setting]
     methods = list(dict.fromkeys(row.method for row in rows))
     lines = []
-    for metric in (metric for metric in study.metrics if any(row.metric == metric for row in here)):
+    for metric in study.metrics:
         found = {row.method: row for row in here if row.metric == metric}
+        paper = _published(study, setting, metric)
+        if not found and all(value.mean is None for value in paper.values()):
+            continue
         lines.append(
             Line(
                 setting,
                 metric,
                 chance=Value(next((row.chance for row in found.values() if row.n), None)),
-                paper=_published(study, setting, metric),
+                paper=paper,
                 ours=_best_marked(found, methods, perfect_level(metric)),
             )
         )

@@ -126,6 +126,11 @@ def _say_status(sweep: Sweep) -> None:
         f"{sweep.study.name} ({sweep.profile}, {sweep.seeds} seeds): {progress.done} of "
         f"{progress.planned} runs done, {progress.failed} failed, {progress.left} left"
     )
+    if progress.unreadable:
+        _show.say_warning(
+            f"{progress.unreadable} lines of runs.jsonl cannot be read and are left out; their "
+            "runs are done again by bench run."
+        )
 
 
 def _show_table(sweep: Sweep):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from crlearn.metrics import Evaluation
     from crlearn.result import Result
 
+_ENDLESS = 10_000  # a file or pipe has no width
 _MARKS = {True: "holds", False: "fails", None: "untested"}
 
 
@@ -91,7 +92,10 @@ def show_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = _table(*columns)
     for row in rows:
         table.add_row(*row)
-    _console().print(table)
+    console = _console()
+    if not console.is_terminal:
+        console.width = _ENDLESS
+    console.print(table)
 
 
 def show_published(study: Study) -> None:
@@ -122,7 +126,7 @@ def _console(stderr: bool = False) -> Console:
 def _table(*columns: str) -> Table:
     table = Table(box=None, show_header=bool(columns), header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     return table
 
 

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crlearn.bench import Plan, Study, list_studies, load_study, run_study, summary_schema
+from crlearn.bench._study import Entry, class_of
+from crlearn.data import WORLDS
+
+SHIPPED = list_studies()
+NAMED_IN_THE_PLAN = {
+    "welch2024-table2",
+    "varici2025-table6",
+    "varici2025-table7",
+    "varici2025-table9",
+    "varici2025-table14",
+    "varici2024-umni",
+    "wu2026-figure3",
+    "liu2024-chain",
+    "xu2026-table1",
+    "xu2026-scaling",
+}
+CHEAP = ["varici2025-table7", "wu2026-figure3", "liu2024-chain"]
+LABEL = re.compile(summary_schema()["items"]["properties"]["method"]["pattern"])
+
+MakeStudy = Callable[..., Study]
+
+
+def without_scores(setting: Any) -> dict[str, Any]:
+    return {key: value for key, value in setting.items() if key != "scores"}
+
+
+class TestShipped:
+    def test_all_are_there(self):
+        assert set(SHIPPED) >= NAMED_IN_THE_PLAN
+
+    @pytest.mark.parametrize("name", SHIPPED)
+    def test_both_profiles_expand(self, name: str):
+        study = load_study(name)
+        assert set(study.profiles) == {"quick", "full"}
+        for profile in study.profiles:
+            cells = Plan.of(study, profile).cells
+            # Two variants may come down to the same runs in a small profile.
+            assert len({(cell.key, cell.label) for cell in cells}) == len(cells) > 0
+            assert all(LABEL.match(cell.label) for cell in cells)
+
+    @pytest.mark.parametrize("name", SHIPPED)
+    def test_it_says_what_it_is(self, name: str):
+        study = load_study(name)
+        assert study.title
+        assert "\n" not in study.title
+        assert study.source
+        assert study.notes
+
+    @pytest.mark.parametrize("name", SHIPPED)
+    def test_quick_is_small(self, name: str):
+        plan = Plan.of(load_study(name), "quick")
+        assert len(list(plan.runs())) <= 100
+        assert plan.seeds <= 3
+        assert max(cell.world_parameters["n_samples"] for cell in plan.cells) <= 1000
+
+    @pytest.mark.parametrize("name", SHIPPED)
+    def test_smallest_world_of_quick_is_made(self, name: str):
+        cells = Plan.of(load_study(name), "quick").cells
+        smallest = min(cells, key=lambda cell: _size(cell.world_parameters))
+        world = WORLDS[smallest.world](**smallest.world_parameters, random_state=0)
+        assert world.n_samples <= 20_000
+        assert world.truth is not None
+        assert world.truth.n_latents == smallest.world_parameters["n_latents"]
+
+    @pytest.mark.parametrize("name", SHIPPED)
+    def test_published_values_stand_beside_a_cell(self, name: str):
+        study = load_study(name)
+        settings = [without_scores(cell.setting) for cell in Plan.of(study, "full").cells]
+        for published in study.published:
+            wanted = without_scores(published.setting)
+            assert any(wanted.items() <= setting.items() for setting in settings), wanted
+            assert set(published.values) <= {*study.metrics, "seconds"}
+            for value, spread in published.values.values():
+                assert math.isfinite(value)
+                assert spread is None or spread >= 0
+
+    @pytest.mark.parametrize("name", CHEAP)
+    def test_first_seed_of_quick(self, name: str, tmp_path: Path):
+        study = _baselines_of(load_study(name))
+        sweep = run_study(study, tmp_path, profile="quick", seeds=1)
+        progress = sweep.progress()
+        assert (progress.failed, progress.left) == (0, 0)
+        assert {row.method for row in sweep.summary()} == {"PCABaseline", "ICABaseline"}
+        assert all(row.n == 1 for row in sweep.summary())
+
+
+def _size(parameters: Any) -> int:
+    return parameters["n_latents"] * parameters["n_samples"]
+
+
+def _baselines_of(study: Study) -> Study:
+    definition = dict(study.definition)
+    names = ("PCABaseline", "ICABaseline")
+    definition["methods"] = [entry for entry in definition["methods"] if entry["method"] in names]
+    quick = {**definition["profiles"]["quick"], "parameters": {}}
+    definition["profiles"] = {"quick": quick}
+    return Study.from_dict(study.name, definition)
+
+
+class TestReading:
+    def test_a_file_of_ones_own(self, study_file: Callable[..., Path], definition: dict[str, Any]):
+        study = load_study(study_file())
+        assert study.name == "tiny"
+        assert study == Study.from_dict("tiny", definition)
+        assert load_study(str(study_file())) == study
+
+    def test_a_class_of_ones_own(self, study_file: Callable[..., Path], tmp_path: Path):
+        path = study_file(methods=[{"method": "own_methods.Rehearsed"}])
+        sweep = run_study(path, tmp_path / "out", profile="quick")
+        assert sweep.progress().done == 2
+        assert {row.method for row in sweep.summary()} == {"Rehearsed"}
+
+    def test_a_mark_in_front_of_the_text(self, study_file: Callable[..., Path]):
+        path = study_file()
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        assert load_study(path).title == "Tiny"
+
+    def test_not_utf8(self, tmp_path: Path):
+        path = tmp_path / "latin.toml"
+        path.write_bytes(b'title = "caf\xe9"')
+        with pytest.raises(ValueError, match=r"latin\.toml' is not a text in UTF-8"):
+            load_study(path)
+
+    def test_not_toml(self):
+        with pytest.raises(ValueError, match=r"'mine' is not valid TOML: .*line 2"):
+            Study.parse("mine", "\ntitle = 'a' b")
+
+    def test_no_such_study(self):
+        with pytest.raises(ValueError, match=r"no study 'varici'.*varici2025-table7.*\.toml"):
+            load_study("varici")
+
+    def test_no_such_file(self, tmp_path: Path):
+        with pytest.raises(FileNotFoundError):
+            load_study(tmp_path / "missing.toml")
+
+    def test_defaults(self, make_study: MakeStudy):
+        study = make_study()
+        assert (study.notes, study.spread, study.evaluated_on) == ("", "standard error", "all")
+        assert study.published == ()
+        assert study.methods == (Entry("PCABaseline"),)
+
+    def test_notes_are_one_paragraph(self, make_study: MakeStudy):
+        assert make_study(notes="\nOne\ntwo.  Three.\n").notes == "One two. Three."
+
+
+QUICK = {"seeds": 2}
+MISTAKES = {
+    "no title": ({"title": None}, "the file needs a 'title'"),
+    "title not text": ({"title": 3}, "'title' of the file must be a text. Got 3 instead"),
+    "notes not text": ({"notes": ["a"]}, "'notes' of the file must be a text"),
+    "no grid": ({"grid": None}, "the file needs a 'grid'"),
+    "grid a table": ({"grid": {"n_latents": 2}}, r"'grid' must be written as .* \[\[grid\]\]"),
+    "no grids": ({"grid": []}, "'grid' must be written as one or more tables"),
+    "empty axis": ({"grid": [{"n_latents": []}]}, "n_latents in .* has no values"),
+    "no methods": ({"methods": []}, "'methods' must be written as one or more tables"),
+    "nameless method": ({"methods": [{}]}, r"\[\[methods\]\] needs a 'method'"),
+    "method not text": ({"methods": [{"method": 3}]}, r"'method' of .* must be a text"),
+    "parameters not a table": (
+        {"methods": [{"method": "IVAE", "parameters": 3}]},
+        "'parameters' of .* must be a table",
+    ),
+    "unknown key of a method": (
+        {"methods": [{"method": "IVAE", "params": {}}]},
+        r"\[\[methods\]\] has no place for params; known are method, parameters",
+    ),
+    "unknown scores": (
+        {"methods": [{"method": "IVAE", "scores": ["true"]}]},
+        "'scores' must be among exact, estimated",
+    ),
+    "scores not a list": (
+        {"methods": [{"method": "IVAE", "scores": "exact"}]},
+        "'scores' of .* must be a list",
+    ),
+    "a class twice": (
+        {"methods": [{"method": "IVAE"}, {"method": "mine.IVAE"}]},
+        "IVAE comes more than once; give each entry a 'variant'",
+    ),
+    "unknown world": ({"world": "flatland"}, "'world' must be one of .*segments.* Got 'flatland'"),
+    "unknown metric": ({"metrics": ["mmc"]}, "metrics must be among mcc, .* Got 'mmc'"),
+    "no metrics": ({"metrics": []}, "'metrics' must be a list of names"),
+    "metrics not a list": ({"metrics": "mcc"}, "'metrics' of the file must be a list"),
+    "unknown spread": ({"spread": "variance"}, "'spread' must be one of standard error"),
+    "unknown rows": ({"evaluated_on": "some"}, "'evaluated_on' must be one of all, reference"),
+    "unknown key": ({"author": "me"}, "the file has no place for author; known are title"),
+    "no profiles": ({"profiles": {}}, "it needs a profile"),
+    "profiles not a table": ({"profiles": 3}, "'profiles' of the file must be a table"),
+    "profile not a table": ({"profiles": {"quick": 3}}, "'quick' of .* must be a table"),
+    "no seeds": ({"profiles": {"quick": {}}}, r"\[profiles.quick\] needs 'seeds', an integer"),
+    "seeds not a number": ({"profiles": {"quick": {"seeds": True}}}, "needs 'seeds'.* Got True"),
+    "unknown key of a profile": (
+        {"profiles": {"quick": {**QUICK, "sizes": {}}}},
+        r"\[profiles.quick\] has no place for sizes",
+    ),
+    "setting not a table": (
+        {"profiles": {"quick": {**QUICK, "setting": 3}}},
+        "'setting' of .* must be a table",
+    ),
+    "parameters for a stranger": (
+        {"profiles": {"quick": {**QUICK, "parameters": {"IVAE": {}}}}},
+        "has parameters for IVAE, which is not among its methods, PCABaseline",
+    ),
+    "parameters not a table of tables": (
+        {"profiles": {"quick": {**QUICK, "parameters": {"PCABaseline": 3}}}},
+        "'PCABaseline' of 'parameters' of .* must be a table",
+    ),
+    "nameless published": ({"published": [{"mcc": 1}]}, r"\[\[published\]\] needs a 'method'"),
+    "published not a table": ({"published": ["IVAE"]}, r"'published' must be written as"),
+    "unknown published metric": (
+        {"published": [{"method": "IVAE", "mmc": 1}]},
+        "metrics must be among .* Got 'mmc'",
+    ),
+    "three numbers": (
+        {"published": [{"method": "IVAE", "mcc": [1, 2, 3]}]},
+        r"a number or \[value, spread\]. Got \[1, 2, 3\]",
+    ),
+    "published text": (
+        {"published": [{"method": "IVAE", "mcc": "0.9"}]},
+        r"a number or \[value, spread\]. Got '0.9'",
+    ),
+    "published truth": (
+        {"published": [{"method": "IVAE", "mcc": True}]},
+        r"a number or \[value, spread\]. Got True",
+    ),
+}
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(("changes", "message"), MISTAKES.values(), ids=list(MISTAKES))
+    def test_each_is_named(self, definition: dict[str, Any], changes: dict[str, Any], message: str):
+        broken = {key: item for key, item in {**definition, **changes}.items() if item is not None}
+        with pytest.raises(ValueError, match=f"The study 'broken' cannot be read: .*{message}"):
+            Study.from_dict("broken", broken)
+
+    def test_dates_are_refused(self, study_file: Callable[..., Path]):
+        path = study_file()
+        path.write_text(path.read_text() + "\nnotes = 2026-01-01\n")
+        with pytest.raises(ValueError, match=r"must stand in quotes\. Got '2026-01-01'"):
+            load_study(path)
+
+    def test_unknown_profile(self, make_study: MakeStudy):
+        with pytest.raises(ValueError, match=r"no profile 'huge'\. It has: quick, full"):
+            make_study().profile("huge")
+
+
+class TestSettings:
+    def test_product_of_each_grid_and_their_union(self, make_study: MakeStudy):
+        grids = [{"n_latents": [2, 3], "n_samples": [5, 6]}, {"n_latents": [3, 4], "n_samples": 5}]
+        found = make_study(grid=grids).settings("quick")
+        pairs = [(setting["n_latents"], setting["n_samples"]) for setting in found]
+        assert pairs == [(2, 5), (2, 6), (3, 5), (3, 6), (4, 5)]  # (3, 5) comes once
+
+    def test_a_list_of_lists_is_an_axis_of_lists(self, make_study: MakeStudy):
+        grid = {"n_latents": 2, "n_segments": 2, "n_samples": [[5, 6], [7, 8]]}
+        found = make_study(grid=[grid]).settings("quick")
+        assert [setting["n_samples"] for setting in found] == [[5, 6], [7, 8]]
+
+    def test_a_profile_replaces_in_every_grid(self, make_study: MakeStudy):
+        profiles = {"quick": {"seeds": 1, "setting": {"n_latents": 3, "noise": "laplace"}}}
+        grids = [{"n_latents": [4, 5], "n_samples": 5}, {"n_latents": 6, "n_samples": [5, 6]}]
+        found = make_study(grid=grids, profiles=profiles).settings("quick")
+        assert found == [
+            {"n_latents": 3, "n_samples": 5, "noise": "laplace"},
+            {"n_latents": 3, "n_samples": 6, "noise": "laplace"},
+        ]
+
+
+class TestLabels:
+    def test_variants(self):
+        assert Entry("IVAE").label == "IVAE"
+        assert Entry("mine.here.IVAE", variant="wide").label == "IVAE[wide]"
+        assert Entry("X", {"estimator": "paper"}).label == "X[paper]"
+        assert Entry("X", {"estimator": "paper"}, "old").label == "X[old]"
+        assert Entry("X", {"estimator": "likelihood"}).label == "X"
+
+    def test_class_of(self):
+        assert class_of("IVAE[rate 0.01]") == class_of("a.b.IVAE") == class_of("IVAE") == "IVAE"
+
+
+class TestPublished:
+    @pytest.fixture
+    def study(self, make_study: MakeStudy) -> Study:
+        return make_study(
+            published=[
+                {"method": "A", "setting": {"n_latents": 2}, "mcc": [0.5, 0.1], "r2": 1},
+                {"method": "A[wide]", "setting": {"n_latents": 2}, "mcc": 0.7, "shd": 3},
+                {"method": "VaDE", "setting": {"n_latents": 2}, "mcc": 0.1},
+            ]
+        )
+
+    def test_beside_the_class_and_its_variants(self, study: Study):
+        setting = {"n_latents": 2, "n_samples": 5}
+        assert study.paper(setting, "A", "mcc") == (0.5, 0.1)
+        assert study.paper(setting, "A[paper]", "mcc") == (0.5, 0.1)
+
+    def test_a_named_variant_is_closer(self, study: Study):
+        assert study.paper({"n_latents": 2}, "A[wide]", "mcc") == (0.7, None)
+        assert study.paper({"n_latents": 2}, "A[wide]", "r2") == (1.0, None)
+        assert study.paper({"n_latents": 2}, "A[wide]", "shd") == (3.0, None)
+
+    def test_nothing_beside_others(self, study: Study):
+        assert study.paper({"n_latents": 3}, "A", "mcc") == (None, None)
+        assert study.paper({}, "A", "mcc") == (None, None)
+        assert study.paper({"n_latents": 2}, "B", "mcc") == (None, None)
+        assert study.paper({"n_latents": 2}, "A", "shd") == (None, None)  # only for A[wide]
+        assert study.paper({"n_latents": 2}, "A[narrow]", "shd") == (None, None)
+
+    def test_each_method_once(self, study: Study):
+        assert study.published_methods == ("A", "A[wide]", "VaDE")

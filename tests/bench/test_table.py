@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from crlearn.bench import Row, Study, Value, compare
+from crlearn.bench._table import _number
+
+MakeStudy = Callable[..., Study]
+
+BASE = {"n_latents": 2, "scores": "estimated"}
+
+
+def row(method: str, metric: str, mean: float | None, sd: float | None = 0.1, **other: Any) -> Row:
+    fields = {
+        "study": "tiny",
+        "setting": {**BASE, "n_samples": 1000},
+        "n": 0 if mean is None else 3,
+        "paper": None,
+        "seconds": 0.5,
+        "chance": 0.61,
+        **other,
+    }
+    return Row(method=method, metric=metric, mean=mean, sd=sd, **fields)
+
+
+@pytest.fixture
+def study(make_study: MakeStudy) -> Study:
+    return make_study(
+        metrics=["mcc", "shd"],
+        notes="Nothing differs.",
+        published=[
+            {
+                "method": "Theirs",
+                "setting": {"n_samples": 1000},
+                "mcc": [0.9, 0.02],
+                "shd": 1,
+                "seconds": 60,
+            }
+        ],
+    )
+
+
+@pytest.fixture
+def rows() -> list[Row]:
+    return [
+        row("A_b", "mcc", 0.7),
+        row("A_b", "shd", 2.0, 1.5, chance=None),
+        row("C", "mcc", 0.8, None, seconds=1234.5),
+        row("C", "shd", 3.25, 0.0, chance=None, failed=2, seconds=1234.5),
+    ]
+
+
+class TestWholeTexts:
+    def test_markdown(self, study: Study, rows: list[Row]):
+        assert (
+            compare(study, rows).to_markdown()
+            == """\
+## Tiny
+
+this test
+
+| metric | chance | paper | A_b | C |
+| --- | --- | --- | --- | --- |
+| mcc | 0.610 | 0.900 ± 0.020 | 0.700 ± 0.100 | **0.800** |
+| shd | – | 1.000 | **2.000 ± 1.500** | 3.250 ± 0 (2 failed) |
+| seconds | – | 60.0 | 0.500 | 1,234 |
+
+n_latents = 2, scores = estimated, n_samples = 1,000. \
+Ours: mean ± standard deviation over 3 seeds, published ± standard error.
+
+Nothing differs.
+"""
+        )
+
+    def test_latex(self, study: Study, rows: list[Row]):
+        assert (
+            compare(study, rows).to_latex()
+            == r"""\begin{tabular}{lrrrr}
+\toprule
+metric & chance & paper & A\_b & C \\
+\midrule
+mcc & 0.610 & 0.900 $\pm$ 0.020 & 0.700 $\pm$ 0.100 & \textbf{0.800} \\
+shd & -- & 1.000 & \textbf{2.000 $\pm$ 1.500} & 3.250 $\pm$ 0 (2 failed) \\
+seconds & -- & 60.0 & 0.500 & 1,234 \\
+\bottomrule
+\end{tabular}
+"""
+        )
+
+    def test_csv(self, study: Study, rows: list[Row]):
+        text = compare(study, rows).to_csv()
+        assert text.splitlines()[:2] == [
+            "n_latents,scores,n_samples,study,method,metric,mean,sd,n,paper,seconds,paper_spread,"
+            "chance,failed",
+            "2,estimated,1000,tiny,A_b,mcc,0.7,0.1,3,,0.5,,0.61,0",
+        ]
+        assert len(text.splitlines()) == 5
+
+    def test_nothing_yet(self, study: Study):
+        table = compare(study, [])
+        assert table.columns == ["metric", "chance", "paper"]
+        assert "| metric | chance | paper |" in table.to_markdown()
+        assert table.caption.startswith("Ours: mean")
+        assert table.to_latex().count(r"\\") == 1
+        assert table.to_csv() == "\n"
+
+
+class TestBest:
+    def best(self, study: Study, rows: list[Row], metric: str) -> list[str]:
+        (line,) = (line for line in compare(study, rows).lines if line.metric == metric)
+        return [name for name, value in line.ours.items() if value.best]
+
+    def test_scores_are_best_when_large_and_errors_when_small(self, study: Study, rows: list[Row]):
+        assert self.best(study, rows, "mcc") == ["C"]
+        assert self.best(study, rows, "shd") == ["A_b"]
+        assert self.best(study, rows, "seconds") == []
+
+    def test_nobody_is_best_alone(self, study: Study, rows: list[Row]):
+        assert self.best(study, rows[:2], "mcc") == []
+        failed = row("C", "mcc", None, None, failed=3)
+        assert self.best(study, [rows[0], failed], "mcc") == []
+
+    def test_errors_below_one(self, study: Study):
+        two = [row("A", "shd", 0.25), row("B", "shd", 1.0)]
+        assert self.best(study, two, "shd") == ["A"]
+
+    def test_equals(self, study: Study):
+        three = [row("A", "mcc", 0.7), row("B", "mcc", 0.7), row("C", "mcc", 0.2)]
+        assert self.best(study, three, "mcc") == ["A", "B"]
+
+
+class TestColumnsAndLines:
+    def test_axes_are_what_differs(self, study: Study, rows: list[Row]):
+        larger = [replace(one, setting={**BASE, "n_samples": 20_000}) for one in rows]
+        table = compare(study, [*rows, *larger])
+        assert table.axes == ["n_samples"]
+        assert table.common == BASE
+        assert table.columns == ["n_samples", "metric", "chance", "paper", "A_b", "C"]
+        first = [str(cell) for cell in table.cells(table.lines[0])]
+        assert first == ["1,000", "mcc", "0.610", "0.900 ± 0.020", "0.700 ± 0.100", "0.800"]
+        fourth = [str(cell) for cell in table.cells(table.lines[3])]
+        assert fourth[:4] == ["20,000", "mcc", "0.610", "–"]  # published for 1,000 only
+
+    def test_an_axis_that_some_settings_do_not_have(self, study: Study, rows: list[Row]):
+        other = replace(rows[0], setting={**rows[0].setting, "graph": "chain"})
+        table = compare(study, [rows[0], other])
+        assert table.axes == ["graph"]
+        assert {table.cells(line)[0] for line in table.lines} == {"–", "chain"}
+
+    def test_missing_values(self, study: Study, rows: list[Row]):
+        table = compare(study, [*rows[:3], row("D", "mcc", None, None, failed=4, seconds=None)])
+        mcc, shd, seconds = ([str(cell) for cell in table.cells(line)] for line in table.lines)
+        assert mcc[-1] == "– (4 failed)"
+        assert shd[-2:] == ["–", "–"]
+        assert seconds[-1] == "–"
+
+    def test_several_published_methods(self, make_study: MakeStudy, rows: list[Row]):
+        study = make_study(
+            metrics=["mcc", "shd"],
+            published=[
+                {"method": "Ours", "setting": {"n_samples": 1000}, "mcc": 0.9},
+                {"method": "VaDE", "setting": {"n_samples": 1000}, "mcc": 0.2},
+                {"method": "Elsewhere", "setting": {"n_samples": 7}, "mcc": 0.2},
+            ],
+        )
+        table = compare(study, rows)
+        assert table.published == ["Ours", "VaDE"]
+        assert table.columns[2:4] == ["paper: Ours", "paper: VaDE"]
+
+    def test_the_paper_keeps_its_column_in_small_profiles(self, study: Study, rows: list[Row]):
+        small = [replace(one, setting={**BASE, "n_samples": 10}) for one in rows]
+        table = compare(study, small)
+        assert table.columns[2] == "paper"
+        assert str(table.cells(table.lines[0])[2]) == "–"
+
+    def test_a_study_without_published_values(self, make_study: MakeStudy, rows: list[Row]):
+        table = compare(make_study(metrics=["mcc", "shd"]), rows)
+        assert "paper" not in table.columns
+        assert "published" not in table.caption
+
+
+class TestEscaping:
+    def test_markdown(self, study: Study):
+        text = compare(study, [row("A[x|y]", "mcc", 0.5)]).to_markdown()
+        assert r"A[x\|y]" in text
+        assert len({line.replace(r"\|", "").count("|") for line in text.splitlines()} - {0}) == 1
+
+    def test_latex(self, study: Study):
+        odd = row(r"A[50% & a_b #1 $x$ {y} ^~\z]", "mcc", 0.5)
+        text = compare(study, [odd]).to_latex()
+        assert (
+            r"A[50\% \& a\_b \#1 \$x\$ \{y\} "
+            r"\textasciicircum{}\textasciitilde{}\textbackslash{}z]" in text
+        )
+
+    def test_csv(self, study: Study):
+        odd = row('A[1, "2"]', "mcc", 0.5, setting={**BASE, "n_samples": [1, 2]})
+        (found,) = csv.DictReader(io.StringIO(compare(study, [odd]).to_csv()))
+        assert found["method"] == 'A[1, "2"]'
+        assert found["n_samples"] == "[1, 2]"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1.0, "1.000"),
+        (0.12345, "0.123"),
+        (-0.5, "-0.500"),
+        (12.345, "12.3"),
+        (999.9, "999.9"),
+        (1234567.8, "1,234,568"),
+    ],
+)
+def test_numbers(value: float, text: str):
+    assert _number(value) == text
+
+
+def test_value():
+    assert str(Value()) == "–"
+    assert str(Value(0.5, 0.25)) == "0.500 ± 0.250"
+    assert str(Value(0.5, failed=1)) == "0.500 (1 failed)"
+
+
+def test_a_published_metric_that_no_method_of_ours_has_still_gets_its_line(
+    study: Study, rows: list[Row]
+):
+    lines = {line.metric: line for line in compare(study, [rows[0], rows[2]]).lines}
+    assert lines["shd"].paper["Theirs"].mean == 1
+    assert all(value.mean is None for value in lines["shd"].ours.values())
