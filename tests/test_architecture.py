@@ -21,6 +21,7 @@ ORDER: list[set[str]] = [
     {"data"},
     {"persist"},
     {"train", "base"},
+    {"scores", "likelihood"},
     {"methods"},
     {"metrics"},
     {"bench"},

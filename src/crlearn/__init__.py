@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from crlearn.config import config_context, get_config, set_config
-    from crlearn.methods import IVAE, ICABaseline, PCABaseline
+    from crlearn.methods import IVAE, ICABaseline, LinearInterventionCRL, PCABaseline
     from crlearn.persist import load, save
 
 # Public names in pipeline order; each is imported when it is first used.
@@ -22,6 +22,7 @@ _HOME = {
     "PCABaseline": "crlearn.methods",
     "ICABaseline": "crlearn.methods",
     "IVAE": "crlearn.methods",
+    "LinearInterventionCRL": "crlearn.methods",
     "save": "crlearn.persist",
     "load": "crlearn.persist",
     "get_config": "crlearn.config",
@@ -32,6 +33,7 @@ _PARTS = (
     "bench",
     "data",
     "graph",
+    "likelihood",
     "methods",
     "metrics",
     "report",
@@ -44,6 +46,7 @@ _PARTS = (
 __all__ = [
     "IVAE",
     "ICABaseline",
+    "LinearInterventionCRL",
     "PCABaseline",
     "__version__",
     "config_context",

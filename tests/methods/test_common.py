@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from crlearn import IVAE, ICABaseline, PCABaseline, load, methods
+from crlearn import IVAE, ICABaseline, LinearInterventionCRL, PCABaseline, load, methods
 from crlearn.base import BaseCRL
 from crlearn.data import make_segments
 from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
@@ -23,6 +23,7 @@ ESTIMATORS: list[Any] = [
     PCABaseline(),
     ICABaseline(max_iter=500),
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
+    LinearInterventionCRL(mechanisms="linear"),
 ]
 
 by_class = pytest.mark.parametrize(

@@ -2,16 +2,21 @@
 
 from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, pca_baseline
 from crlearn.methods._ivae import IVAE, ivae
+from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_intervention_crl
 
 # Every estimator class by name: what files and the command line may ask for.
-ESTIMATORS = {method.__name__: method for method in (PCABaseline, ICABaseline, IVAE)}
+ESTIMATORS = {
+    method.__name__: method for method in (PCABaseline, ICABaseline, IVAE, LinearInterventionCRL)
+}
 
 __all__ = [
     "ESTIMATORS",
     "IVAE",
     "ICABaseline",
+    "LinearInterventionCRL",
     "PCABaseline",
     "ica_baseline",
     "ivae",
+    "linear_intervention_crl",
     "pca_baseline",
 ]

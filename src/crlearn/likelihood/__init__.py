@@ -1,0 +1,48 @@
+"""The structured likelihood: z = H x with additive-noise mechanisms, everything but H profiled out.
+
+One engine serves observational, interventional, multi-node and multi-domain data. It knows pools
+of environments that share a mechanism, and parents; it knows no method.
+"""
+
+from crlearn.likelihood._additive import AdditiveModel
+from crlearn.likelihood._gaussian import expand, minimise, objective
+from crlearn.likelihood._graph_search import (
+    Found,
+    adjacency_of,
+    best_graph_at,
+    climb,
+    graph_of,
+)
+from crlearn.likelihood._linear_search import (
+    GoodnessOfFit,
+    LinearFit,
+    LinearProblem,
+    edge_p_values,
+    fit_linear,
+    fit_without_order,
+    rows_inside,
+    standard_errors,
+)
+from crlearn.likelihood._pools import Moments, Pools
+
+__all__ = [
+    "AdditiveModel",
+    "Found",
+    "GoodnessOfFit",
+    "LinearFit",
+    "LinearProblem",
+    "Moments",
+    "Pools",
+    "adjacency_of",
+    "best_graph_at",
+    "climb",
+    "edge_p_values",
+    "expand",
+    "fit_linear",
+    "fit_without_order",
+    "graph_of",
+    "minimise",
+    "objective",
+    "rows_inside",
+    "standard_errors",
+]

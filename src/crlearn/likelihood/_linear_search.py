@@ -1,0 +1,292 @@
+"""Encoder and graph of linear latents, from covariances: no order first, then orders, then edges.
+
+For single-node interventions on every latent. Environment 0 is observational.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from crlearn.graph import closest_dag, topological_order
+from crlearn.likelihood._gaussian import expand, minimise, predicted
+from crlearn.likelihood._pools import Moments, Pools
+
+Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
+
+# Search ends when the fit cannot be told from the saturated model; these bound it otherwise.
+_GOOD_P_VALUE = 0.01
+_RANDOM_STARTS = 30
+_RANDOM_ORDERS = 12
+_TRIED_MOVES = 3
+_WORST_START = 1e8
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit:
+    """A graph with its best encoder.
+
+    Attributes
+    ----------
+    H
+        Encoder; for soft interventions its rows give the noises, not the latents.
+    adjacency
+        ``adjacency[i, j]`` is True if i is a parent of j in the model.
+    value
+        F.
+    """
+
+    H: Matrix
+    adjacency: BoolMatrix
+    value: float
+
+
+@dataclass(frozen=True)
+class GoodnessOfFit:
+    """Likelihood ratio to the saturated model, degrees of freedom, p-value."""
+
+    ratio: float
+    freedom: int
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProblem:
+    """What is fitted.
+
+    Attributes
+    ----------
+    moments
+        Of the environments, in whitened coordinates.
+    pool
+        ``pool[j, e]`` is 0 where environment e leaves latent j alone.
+    hard
+        Whether interventions cut a latent off its parents.
+    """
+
+    moments: Moments
+    pool: NDArray[np.intp]
+    hard: bool
+
+    @cached_property
+    def pools(self) -> Pools:
+        """Covariances of the pools."""
+        return Pools.of(self.moments, self.pool)
+
+    @property
+    def n(self) -> int:
+        """Number of latents."""
+        return len(self.pool)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return self.moments.n_samples
+
+    @property
+    def covered(self) -> NDArray[np.bool_]:
+        """The latents that some environment intervenes on."""
+        return np.asarray(self.pool.any(axis=1))
+
+    def masks(self, adjacency: BoolMatrix) -> Matrix:
+        """Return the masks of a graph: parents matter where the intervention leaves them."""
+        masks = np.zeros((self.n, self.pools.n_pools, self.n))
+        if self.hard:
+            masks[:, 0] = adjacency.T
+        else:
+            masks[:, 1:] = adjacency.T[:, None, :]
+        return masks
+
+    def masks_without_order(self) -> Matrix:
+        """Return the masks of the model in which every latent may depend on all others."""
+        masks = np.zeros((self.n, self.pools.n_pools, self.n))
+        masks[:, 1:] = 1 - np.eye(self.n)[:, None, :]
+        return masks
+
+    def goodness_of_fit(self, value: float, masks: Matrix) -> GoodnessOfFit:
+        """Compare a fit with the saturated model, a Gaussian of its own for every environment."""
+        n, n_environments = self.n, len(self.moments.sizes)
+        used = self.pools.shares > 0
+        saturated = n_environments * (n + n * (n + 1) // 2)
+        regressions = int((masks.sum(axis=-1) * used).sum())
+        freedom = saturated - (n * (n - 1) + 2 * int(used.sum()) + regressions)
+        ratio = max(0.0, 2 * self.n_samples * (value - self.moments.saturated))
+        return GoodnessOfFit(ratio, freedom, float(chi2.sf(ratio, max(freedom, 1))))
+
+    def is_good(self, value: float, masks: Matrix) -> bool:
+        """Whether nothing better is to be found."""
+        return self.goodness_of_fit(value, masks).p_value > _GOOD_P_VALUE
+
+
+def fit_linear(problem: LinearProblem, rng: np.random.Generator) -> LinearFit:
+    """Find encoder and graph: without order, then the best order, then without needless edges."""
+    start = fit_without_order(problem, rng)
+    best: LinearFit | None = None
+    for order in _first_orders(problem, start, rng):
+        found = search_orders(problem, start, order)
+        if best is None or found.value < best.value:
+            best = found
+        if problem.is_good(best.value, problem.masks(best.adjacency)):
+            break
+    assert best is not None
+    return prune(problem, best)
+
+
+def fit_without_order(problem: LinearProblem, rng: np.random.Generator) -> Matrix:
+    """Return the encoder of the model without order; it has local optima, so many starts."""
+    masks = problem.masks_without_order()
+    rows, lowest = np.eye(problem.n), np.inf
+    for H in _starts(problem, rng):
+        if np.linalg.cond(H) > _WORST_START:
+            continue
+        found, value = minimise(H, problem.pools, masks)
+        if value < lowest:
+            rows, lowest = found, value
+        if problem.is_good(lowest, masks):
+            break
+    return _intervened_rows(problem, rows) if problem.hard else rows
+
+
+def search_orders(problem: LinearProblem, H: Matrix, order: Sequence[int]) -> LinearFit:
+    """Move one latent at a time to another place in the order while F falls."""
+    now = list(order)
+    best = _fitted(problem, H, _complete(now))
+    seen = {tuple(now)}
+    while True:
+        candidates = [move for move in _insertions(now) if tuple(move) not in seen]
+        values = [
+            predicted(best.H, problem.pools, problem.masks(_complete(move))) for move in candidates
+        ]
+        for k in np.argsort(values, kind="stable")[:_TRIED_MOVES]:
+            seen.add(tuple(candidates[k]))
+            found = _fitted(problem, best.H, _complete(candidates[k]), max_steps=20)
+            if found.value < best.value - 1 / problem.n_samples:
+                best, now = found, candidates[k]
+                break
+        else:
+            return best
+
+
+def prune(problem: LinearProblem, fit: LinearFit) -> LinearFit:
+    """Remove edges while that lowers BIC; the encoder is fitted anew after each."""
+    penalty = 0.5 * np.log(problem.n_samples)
+    best = fit
+    while best.adjacency.any():
+        candidates = [_without(best.adjacency, edge) for edge in np.argwhere(best.adjacency)]
+        values = [predicted(best.H, problem.pools, problem.masks(each)) for each in candidates]
+        found = _fitted(problem, best.H, candidates[int(np.argmin(values))], max_steps=20)
+        if (found.value - best.value) * problem.n_samples > penalty:
+            break
+        best = found
+    return _fitted(problem, best.H, best.adjacency)
+
+
+def edge_p_values(problem: LinearProblem, fit: LinearFit) -> Matrix:
+    """Return the p-value of each edge: the likelihood ratio of the model without it."""
+    p_values = np.ones(fit.adjacency.shape)
+    for edge in np.argwhere(fit.adjacency):
+        without = _fitted(problem, fit.H, _without(fit.adjacency, edge), max_steps=20)
+        ratio = 2 * problem.n_samples * max(0.0, without.value - fit.value)
+        p_values[tuple(edge)] = chi2.sf(ratio, 1)
+    return p_values
+
+
+def standard_errors(problem: LinearProblem, fit: LinearFit) -> Matrix:
+    """Return the standard error of what each row of the encoder has of the other latents."""
+    n = problem.n
+    hessian = expand(fit.H, problem.pools, problem.masks(fit.adjacency)).hessian
+    covariance = np.linalg.pinv(problem.n_samples * hessian, hermitian=True)
+    errors = np.zeros(n * n)
+    errors[~np.eye(n, dtype=bool).ravel()] = np.sqrt(np.maximum(np.diag(covariance), 0))
+    return errors.reshape(n, n)
+
+
+def rows_inside(problem: LinearProblem, fit: LinearFit) -> Matrix:
+    """Return, for soft interventions, the noise of each latent as its intervention leaves it."""
+    rows = fit.H.copy()
+    for j in range(problem.n):
+        parents = np.flatnonzero(fit.adjacency[:, j])
+        if len(parents) == 0 or not problem.covered[j]:
+            continue
+        covariance = fit.H @ problem.pools.covariances[j, 1] @ fit.H.T
+        inside = covariance[np.ix_(parents, parents)]
+        rows[j] -= np.linalg.solve(inside, covariance[parents, j]) @ fit.H[parents]
+    return rows
+
+
+def _starts(problem: LinearProblem, rng: np.random.Generator) -> Iterator[Matrix]:
+    """Yield eigenvectors of the changes of precision, then random matrices."""
+    n, moments = problem.n, problem.moments
+    precisions = np.linalg.inv(moments.covariances)
+    root = np.linalg.cholesky(moments.covariances[0])
+    changed = problem.pool.argmax(axis=1)  # some environment that intervenes on the latent
+    values, vectors = np.linalg.eigh(root.T @ (precisions[0] - precisions[changed]) @ root)
+    largest = np.abs(values).argmax(axis=1)
+    for which in (np.full(n, -1), np.zeros(n, dtype=int), largest):
+        rows = np.linalg.solve(root.T, vectors[np.arange(n), :, which].T).T
+        yield np.where(problem.covered[:, None], rows, rng.standard_normal((n, n)))
+    for _ in range(_RANDOM_STARTS):
+        yield rng.standard_normal((n, n))
+
+
+def _intervened_rows(problem: LinearProblem, rows: Matrix) -> Matrix:
+    """Return the rows as they are inside each latent's own intervention."""
+    columns = np.linalg.inv(rows)
+    inside = np.linalg.inv(problem.pools.covariances[:, 1])
+    changed = np.einsum("jab,bj->ja", inside, columns)
+    return np.where(problem.covered[:, None], changed, rows)
+
+
+def _first_orders(
+    problem: LinearProblem, H: Matrix, rng: np.random.Generator
+) -> Iterator[list[int]]:
+    """Yield the orders that the regressions among all latents suggest, and random ones."""
+    precision = np.linalg.inv(H @ problem.pools.covariances[:, 0 if problem.hard else 1] @ H.T)
+    j = np.arange(problem.n)
+    scale = np.sqrt(precision[j, j, j])
+    partial = precision[j, j] / scale[:, None] / np.sqrt(np.einsum("jii->ji", precision))
+    effect = (partial**2).T
+    np.fill_diagonal(effect, 0)
+    for weights in (effect, np.log1p(problem.n_samples * effect)):
+        yield [int(node) for node in topological_order(closest_dag(weights))]
+    for _ in range(_RANDOM_ORDERS):
+        yield rng.permutation(problem.n).tolist()
+
+
+def _fitted(
+    problem: LinearProblem, H: Matrix, adjacency: BoolMatrix, max_steps: int = 100
+) -> LinearFit:
+    H, value = minimise(H, problem.pools, problem.masks(adjacency), max_steps=max_steps)
+    return LinearFit(H, adjacency, value)
+
+
+def _complete(order: Sequence[int]) -> BoolMatrix:
+    """Return the graph in which every latent has all predecessors as parents."""
+    adjacency = np.zeros((len(order), len(order)), dtype=bool)
+    for place, j in enumerate(order):
+        adjacency[list(order[:place]), j] = True
+    return adjacency
+
+
+def _insertions(order: list[int]) -> list[list[int]]:
+    """Return the orders in which one latent stands elsewhere."""
+    moves = []
+    for start in range(len(order)):
+        for end in range(len(order)):
+            move = order.copy()
+            move.insert(end, move.pop(start))
+            if move != order and move not in moves:
+                moves.append(move)
+    return moves
+
+
+def _without(adjacency: BoolMatrix, edge: NDArray[np.intp]) -> BoolMatrix:
+    reduced = adjacency.copy()
+    reduced[tuple(edge)] = False
+    return reduced

@@ -1,0 +1,117 @@
+"""Pools: for each latent, the environments that share its mechanism.
+
+An environment that does not touch latent j leaves its mechanism as it was; these environments
+together are pool 0 of j. Those that do touch it are other pools. Everything the Gaussian model
+needs of the data are the covariances of the pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Matrix = NDArray[np.floating]
+IntMatrix = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Means and covariances of the environments.
+
+    Attributes
+    ----------
+    sizes
+        Number of rows of each environment, ``(E,)``.
+    means
+        ``(E, n)``.
+    covariances
+        Around the environment's own mean, ``(E, n, n)``.
+    """
+
+    sizes: NDArray[np.intp]
+    means: Matrix
+    covariances: Matrix
+
+    @classmethod
+    def of(cls, environments: Sequence[Matrix]) -> Moments:
+        """Return the moments of the rows of each environment."""
+        return cls(
+            np.array([len(rows) for rows in environments]),
+            np.array([rows.mean(axis=0) for rows in environments]),
+            np.array(
+                [np.cov(rows.T, bias=True).reshape(2 * rows.shape[1:]) for rows in environments]
+            ),
+        )
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return self.means.shape[1]
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows of all environments."""
+        return int(self.sizes.sum())
+
+    @property
+    def shares(self) -> Matrix:
+        """Share of the rows that each environment has."""
+        return self.sizes / self.n_samples
+
+    def transformed(self, matrix: Matrix) -> Moments:
+        """Return the moments of ``matrix @ x``."""
+        return Moments(self.sizes, self.means @ matrix.T, matrix @ self.covariances @ matrix.T)
+
+    def pooled(self, weights: ArrayLike) -> Matrix:
+        """Return covariances of mixtures of environments, each around the mixture's own mean.
+
+        `weights` has one row for each mixture and need not be normalised.
+        """
+        shares: Matrix = np.asarray(weights, dtype=float)
+        shares = shares / shares.sum(axis=-1, keepdims=True)
+        second = self.covariances + np.einsum("ei,ej->eij", self.means, self.means)
+        mean = shares @ self.means
+        return np.tensordot(shares, second, 1) - mean[..., :, None] * mean[..., None, :]
+
+    @cached_property
+    def saturated(self) -> float:
+        """Half the log-determinants, weighted: the lowest value that any Gaussian model reaches."""
+        return float(0.5 * self.shares @ np.linalg.slogdet(self.covariances)[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """Covariances and shares of the pools of each latent.
+
+    Attributes
+    ----------
+    covariances
+        ``covariances[j, p]`` belongs to pool p of latent j, ``(n, P, n, n)``.
+    shares
+        Share of all rows that a pool has; zero for pools that a latent does not have, ``(n, P)``.
+    """
+
+    covariances: Matrix
+    shares: Matrix
+
+    @classmethod
+    def of(cls, moments: Moments, pool: IntMatrix) -> Pools:
+        """Form the pools; ``pool[j, e]`` is the pool of environment e for latent j."""
+        n_latents, n_pools = len(pool), int(pool.max()) + 1
+        members = pool[:, None, :] == np.arange(n_pools)[:, None]
+        weights = members * moments.shares
+        shares = weights.sum(axis=-1)
+        # A pool without rows has weight zero in every sum; any covariance will do.
+        weights = np.where(shares[..., None] > 0, weights, moments.shares)
+        covariances = moments.pooled(weights.reshape(n_latents * n_pools, -1))
+        n = moments.n_variables
+        return cls(covariances.reshape(n_latents, n_pools, n, n), shares)
+
+    @property
+    def n_pools(self) -> int:
+        """Number of pools of each latent."""
+        return self.shares.shape[1]

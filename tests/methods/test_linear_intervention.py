@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlearn import LinearInterventionCRL
+from crlearn.data import Dataset, make_coupled_interventional, make_linear_interventional
+from crlearn.exceptions import AssumptionWarning
+from crlearn.metrics import evaluate
+
+quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
+
+
+def world(**options: Any) -> Any:
+    return make_linear_interventional(
+        **{"n_latents": 4, "n_features": 10, "n_samples": 3000, "random_state": 0, **options}
+    )
+
+
+def fitted(data: Any, **options: Any) -> Any:
+    return LinearInterventionCRL(**{"random_state": 0, **options}).fit(data.X, data.y)
+
+
+class TestRecovery:
+    @pytest.mark.parametrize("seed", range(3))
+    def test_hard_interventions(self, seed: int):
+        data = world(random_state=seed)
+        model = fitted(data, mechanisms="linear")
+        scores = evaluate(model, data)
+        assert scores["mcc"] > 0.999
+        assert scores["scale_error"] < 0.1
+        assert scores["shd"] == 0
+        assert model.result_.details["mechanisms"] == "linear"
+        assert model.result_.details["edge_p_values"][model.result_.adjacency].max(initial=0) < 1e-3
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_soft_interventions(self, seed: int):
+        data = world(intervention="soft", random_state=seed)
+        scores = evaluate(fitted(data, interventions="soft", mechanisms="linear"), data)
+        assert scores["parent_error"] < 0.1
+        assert scores["shd_closure"] == 0
+
+    def test_nonlinear_mechanisms_are_noticed_and_fitted(self):
+        data = world(n_latents=3, mechanism="quadratic", variance_factor=5.0, n_samples=2000)
+        model = fitted(data)
+        assert model.result_.details["mechanisms"] == "nonlinear"
+        scores = evaluate(model, data)
+        assert scores["mcc"] > 0.995
+        assert scores["shd"] == 0
+        assert scores["mcc"] > evaluate(fitted_quietly(data, mechanisms="linear"), data)["mcc"]
+
+    def test_unequal_sample_sizes(self):
+        data = world(n_samples=[4000, 500, 1000, 2000, 3000])
+        assert evaluate(fitted(data, mechanisms="linear"), data)["shd"] == 0
+
+    def test_the_order_of_environments_is_that_of_the_latents(self):
+        data = world()
+        labels = np.array(["control", "d", "c", "b", "a"])[data.y]
+        model = LinearInterventionCRL(reference="control", mechanisms="linear", random_state=0)
+        model.fit(data.X, labels)
+        assert (model.result_.adjacency == data.truth.graph[::-1, ::-1]).all()
+        expected = np.insert(np.eye(4, dtype=bool), 3, False, axis=0)  # a, b, c, control, d
+        assert (model.result_.targets == expected).all()
+
+
+@pytest.fixture(scope="module")
+def coupled() -> Any:
+    return make_coupled_interventional(
+        4, 10, 3000, mechanism="linear", mixing="well_conditioned", random_state=0
+    )
+
+
+class TestRepeatedTargets:
+    def test_found_without_being_told(self, coupled: Any):
+        model = fitted(coupled, n_latents=4, mechanisms="linear")
+        scores = evaluate(model, coupled, ["mcc", "shd", "targets_right"])
+        assert scores["mcc"] > 0.999
+        assert (scores["shd"], scores["targets_right"]) == (0, 1)
+
+    def test_named(self, coupled: Any):
+        targets = {e: f"gene {(e - 1) % 4}" for e in range(1, 9)}
+        model = fitted(coupled, targets=targets, mechanisms="linear")
+        assert model.result_.n_latents == 4
+        assert evaluate(model, coupled)["shd"] == 0
+
+    def test_a_name_is_missing(self, coupled: Any):
+        with pytest.raises(ValueError, match="It has none for 2, 3"):
+            fitted(coupled, targets={1: "a", 4: "b", 5: "a", 6: "c", 7: "d", 8: "b"})
+
+
+class TestWhatDataContradict:
+    def test_some_latents_are_not_intervened_on(self):
+        data = world()
+        part = data.subset(data.y < 3)
+        with pytest.warns(AssumptionWarning, match="every latent is intervened on"):
+            model = LinearInterventionCRL(4, mechanisms="linear", random_state=0).fit(
+                part.X, part.y
+            )
+        assert "z2, z3" in model.result_.guarantee.text
+        correlation = np.corrcoef(part.truth.Z.T, model.transform(part.X).T)[:4, 4:]
+        np.testing.assert_allclose(np.abs(np.diag(correlation))[:2], 1, atol=0.01)
+
+    def test_an_environment_like_the_reference(self):
+        data = world()
+        y = np.where(data.y == 4, 0, data.y)
+        y[np.flatnonzero(data.y == 0)[::2]] = 4
+        with pytest.warns(AssumptionWarning, match="cannot be told from the reference: 4"):
+            LinearInterventionCRL(mechanisms="linear", random_state=0).fit(
+                data.X[data.y != 4], y[data.y != 4]
+            )
+
+    def test_no_reference(self):
+        data = world()
+        with pytest.warns(AssumptionWarning, match="none is labelled 0"):
+            LinearInterventionCRL(mechanisms="linear", random_state=0).fit(data.X, data.y + 10)
+
+    @quiet
+    def test_wrong_labels_fail_the_goodness_of_fit(self):
+        data = world()
+        wrong = np.random.default_rng(0).permutation(data.y[data.y > 0])
+        y = data.y.copy()
+        y[y > 0] = np.where(np.arange(len(wrong)) % 2, wrong, y[y > 0])
+        model = LinearInterventionCRL(mechanisms="linear", random_state=0).fit(data.X, y)
+        failed = [check.name for check in model.result_.failed_checks]
+        assert "single-node interventions fit" in failed
+
+    def test_too_few_rows(self):
+        data = world()
+        y = data.y.copy()
+        few = np.flatnonzero(y == 1)[3:]
+        y[few] = 0
+        with pytest.raises(ValueError, match=r"needs more than 4 rows.*Too few are in: 1"):
+            fitted(Dataset(data.X, y))
+
+
+def fitted_quietly(data: Any, **options: Any) -> Any:
+    with pytest.warns(AssumptionWarning):
+        return fitted(data, **options)
