@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crlearn import IVAE, ICABaseline, PCABaseline
+from crlearn import ICABaseline, LinearInterventionCRL, PCABaseline
 from crlearn.base import BaseCRL
 from crlearn.cli._files import Run, write_data
 from crlearn.cli._show import describe, say, show_comparison
-from crlearn.data import Dataset, make_segments
+from crlearn.data import Dataset, make_linear_interventional
 from crlearn.metrics import evaluate
 from crlearn.report import write_report
 
 
 def demo_world(seed: int) -> Dataset:
-    """Independent latents that change with the environment, behind a nonlinear mixing."""
-    return make_segments(n_latents=4, n_features=8, n_samples=500, n_segments=20, random_state=seed)
+    """Five latents that cause each other, behind a linear mixing; one intervention on each."""
+    return make_linear_interventional(
+        n_latents=5,
+        n_features=50,
+        n_samples=2000,
+        mechanism="quadratic",
+        variance_factor=5.0,
+        random_state=seed,
+    )
 
 
 def demo_models(seed: int) -> list[BaseCRL]:
     """Return the method of the demo and, after it, the baselines."""
     return [
-        IVAE(n_latents=4, random_state=seed),
-        PCABaseline(n_latents=4, random_state=seed),
-        ICABaseline(n_latents=4, random_state=seed),
+        LinearInterventionCRL(n_latents=5, random_state=seed),
+        PCABaseline(n_latents=5, random_state=seed),
+        ICABaseline(n_latents=5, random_state=seed),
     ]
 
 
