@@ -42,6 +42,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": ExplicitOrder(
         [
             "simulated_world.py",
+            "interventions_and_graph.py",
             "compare_with_baselines.py",
             "chance_levels.py",
             "pipeline_and_frames.py",

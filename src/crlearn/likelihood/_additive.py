@@ -35,6 +35,7 @@ Matrix = NDArray[np.floating]
 Parents = tuple[int, ...]
 
 _BLOCK = 2048  # rows whose features stay in the cache
+_BLOCKS_FOR_THE_FORM = 6
 _RIDGE = 1e-6
 
 
@@ -190,20 +191,29 @@ class AdditiveModel:
         blocks = self._blocks(H, j, p)
         columns = list(parents)
         origin = (H @ self._mean).astype(np.float32)[j]  # the child, counted from its own origin
+        some = self._blocks(H, j, p, at_most=_BLOCKS_FOR_THE_FORM)
         basis = Basis.plain(len(parents)).fitted_to(
-            (z[:, columns], z[:, j] + origin) for z in blocks()
+            (z[:, columns], z[:, j] + origin) for z in some()
         )
         return _regress(blocks, j, columns, basis, self._pools.shares[j, p], derivatives)
 
-    def _blocks(self, H: Matrix, j: int, p: int) -> Callable[[], Iterator[Matrix]]:
+    def _blocks(
+        self, H: Matrix, j: int, p: int, at_most: int | None = None
+    ) -> Callable[[], Iterator[Matrix]]:
         """Return a function that yields the latents of a pool's rows, block by block."""
         encoder, mean = H.T.astype(np.float32), (H @ self._mean).astype(np.float32)
+        places = [
+            slice(start, min(start + _BLOCK, last))
+            for first, last in (self._ranges[e] for e in np.flatnonzero(self._pool[j] == p))
+            for start in range(first, last, _BLOCK)
+        ]
+        every = 1 if at_most is None else -(-len(places) // at_most)
 
         def blocks() -> Iterator[Matrix]:
-            for e in np.flatnonzero(self._pool[j] == p):
-                first, last = self._ranges[e]
-                for start in range(first, last, _BLOCK):
-                    yield self._rows[start : min(start + _BLOCK, last)] @ encoder - mean
+            for place in places[::every]:
+                z = self._rows[place] @ encoder
+                z -= mean
+                yield z
 
         return blocks
 
@@ -229,8 +239,10 @@ def _regress(
     size = basis.size
     gram, n_rows = np.zeros((size + 1, size + 1)), 0
     for z in blocks():
-        columns = np.concatenate([basis(z[:, parents]).values, z[:, [j]]], axis=1)
-        gram += columns.T @ columns
+        values, child = basis(z[:, parents]).values, z[:, j]
+        gram[:size, :size] += values.T @ values
+        gram[:size, size] += values.T @ child
+        gram[size, size] += child @ child
         n_rows += len(z)
     gram /= n_rows
     inside, with_child = gram[:size, :size], gram[:size, size]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Self
 
 import numpy as np
@@ -80,25 +80,52 @@ class Basis:
 
     def __call__(self, parents: Single) -> Features:
         """Return the features of each row."""
-        distance = parents @ self.directions.T - self.knots
-        ramps = np.sqrt(distance * distance + np.float32(_WIDTH**2))
-        one_and_parents = _with_one(parents)
-        inner = one_and_parents @ self.form
-        under = np.einsum("ij,ij->i", inner, one_and_parents)
-        root = np.sqrt(np.maximum(under, 0) + np.float32(_SMALLEST_ROOT**2))
-        values = np.concatenate([one_and_parents, ramps, root[:, None]], axis=1)
-        slope_of_root = np.where(under[:, None] > 0, inner[:, 1:], 0) / root[:, None]
-        return Features(values, distance / ramps, slope_of_root, self)
+        p = self.n_parents
+        values = np.empty((len(parents), self.size), parents.dtype)
+        values[:, 0] = 1
+        values[:, 1 : 1 + p] = parents
+        distance = parents @ self.directions.T
+        distance -= self.knots
+        squares = distance * distance
+        squares += np.float32(_WIDTH**2)
+        np.sqrt(squares, out=values[:, 1 + p : -1])
+        inner = values[:, : 1 + p] @ self.form
+        under = np.einsum("ij,ij->i", inner, values[:, : 1 + p])
+        values[:, -1] = np.sqrt(np.maximum(under, 0) + np.float32(_SMALLEST_ROOT**2))
+        return Features(values, distance, inner[:, 1:], under > 0, self)
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features of some rows, and what their derivatives are made of."""
+    """Features of some rows, and what their derivatives are made of.
+
+    Attributes
+    ----------
+    values
+        The features, ``(N, size)``.
+    distance
+        From the knot of each ramp.
+    inner, outside
+        Half the gradient of the quadratic form, and whether the form is positive.
+    basis
+        Whose features they are.
+    """
 
     values: Single
-    slope_of_ramps: Single
-    slope_of_root: Single
+    distance: Single
+    inner: Single
+    outside: NDArray[np.bool_]
     basis: Basis
+
+    @cached_property
+    def slope_of_ramps(self) -> Single:
+        """Derivative of each ramp along its direction."""
+        return self.distance / self.values[:, 1 + self.basis.n_parents : -1]
+
+    @cached_property
+    def slope_of_root(self) -> Single:
+        """Derivative of the root by each parent."""
+        return np.where(self.outside[:, None], self.inner, 0) / self.values[:, -1:]
 
     def slope(self, coefficients: Single) -> Single:
         """Return the derivative of the mechanism by each parent, ``(N, p)``."""
