@@ -37,6 +37,7 @@ _PARTS = (
     "methods",
     "metrics",
     "report",
+    "scores",
     "train",
     "config",
     "exceptions",

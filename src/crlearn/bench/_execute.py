@@ -23,6 +23,7 @@ from crlearn.exceptions import CorruptFileError, DivergenceError
 from crlearn.metrics import Evaluation, evaluate
 from crlearn.persist import plain
 from crlearn.result import installed_versions
+from crlearn.scores import ExactScores
 
 Status = Literal["done", "failed", "diverged"]
 
@@ -163,6 +164,9 @@ def _model(run: Run, world: Dataset) -> Any:
         name: known[value] if isinstance(value, str) and value in FROM_THE_DATA else value
         for name, value in run.cell.parameters.items()
     }
+    if run.cell.scores == "exact":
+        assert world.truth is not None  # every world of a study is simulated
+        parameters["score"] = ExactScores(world.truth)
     return find_method(run.cell.method)(**parameters, random_state=run.seed)
 
 

@@ -22,7 +22,7 @@ BoolMatrix = NDArray[np.bool_]
 
 # Search ends when the fit cannot be told from the saturated model; these bound it otherwise.
 _GOOD_P_VALUE = 0.01
-_RANDOM_STARTS = 30
+_RANDOM_STARTS = 60
 _RANDOM_ORDERS = 12
 _TRIED_MOVES = 3
 _WORST_START = 1e8
@@ -221,18 +221,25 @@ def rows_inside(problem: LinearProblem, fit: LinearFit) -> Matrix:
 
 
 def _starts(problem: LinearProblem, rng: np.random.Generator) -> Iterator[Matrix]:
-    """Yield eigenvectors of the changes of precision, then random matrices."""
+    """Yield encoders whose rows lie where the precision matrices change.
+
+    An intervention changes the precision matrix in two directions at most, and the row that is
+    looked for is a combination of them: of the one that changes most, then of both at random.
+    """
     n, moments = problem.n, problem.moments
     precisions = np.linalg.inv(moments.covariances)
     root = np.linalg.cholesky(moments.covariances[0])
     changed = problem.pool.argmax(axis=1)  # some environment that intervenes on the latent
     values, vectors = np.linalg.eigh(root.T @ (precisions[0] - precisions[changed]) @ root)
-    largest = np.abs(values).argmax(axis=1)
-    for which in (np.full(n, -1), np.zeros(n, dtype=int), largest):
-        rows = np.linalg.solve(root.T, vectors[np.arange(n), :, which].T).T
+    strongest = np.argsort(-np.abs(values), axis=1)
+    first, second = (
+        np.linalg.solve(root.T, vectors[np.arange(n), :, strongest[:, k]].T).T
+        for k in (0, min(1, n - 1))
+    )
+    for attempt in range(_RANDOM_STARTS):
+        angle = rng.uniform(0, np.pi, n) if attempt else np.zeros(n)
+        rows = np.cos(angle)[:, None] * first + np.sin(angle)[:, None] * second
         yield np.where(problem.covered[:, None], rows, rng.standard_normal((n, n)))
-    for _ in range(_RANDOM_STARTS):
-        yield rng.standard_normal((n, n))
 
 
 def _intervened_rows(problem: LinearProblem, rows: Matrix) -> Matrix:

@@ -2,7 +2,11 @@
 
 from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, pca_baseline
 from crlearn.methods._ivae import IVAE, ivae
-from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_intervention_crl
+from crlearn.methods._linear_intervention import (
+    LinearInterventionCRL,
+    linear_intervention_crl,
+    published_lscale_i,
+)
 
 # Every estimator class by name: what files and the command line may ask for.
 ESTIMATORS = {
@@ -19,4 +23,5 @@ __all__ = [
     "ivae",
     "linear_intervention_crl",
     "pca_baseline",
+    "published_lscale_i",
 ]

@@ -1,0 +1,370 @@
+"""LSCALE-I as published: linear mixing, one intervention for each latent, from score differences.
+
+Varıcı, Acartürk, Shanmugam, Kumar, Tajer: Score-based Causal Representation Learning: Linear and
+General Transformations, JMLR 26(112), 2025: Algorithm 1 (soft and hard interventions) and its
+variant for mechanisms that are sufficiently nonlinear (`full_rank`).
+
+An intervention on latent m changes the latent score in the coordinates of m and its parents only.
+Soft interventions give each latent up to a mixture with its parents, and who is an ancestor of
+whom; hard ones each latent up to scale, and the graph; soft ones of sufficiently nonlinear
+mechanisms the graph, and each latent up to a mixture with the parents that share all its children.
+
+What differs from the published code:
+
+- Rows of the encoder are leading eigenvectors, as in the code; the paper multiplies by a random
+  vector, which is noisier.
+- The span of the mixing comes from all rows, not from the first n + d of each environment.
+- Among acyclic graphs that keep equally many edges, the one with the strongest edges is taken, by
+  dynamic programming instead of all n! orders.
+- The nonlinear variant knows the dimension of every intersection from the graph it has just found,
+  and takes the direction in it that the intervention changes most. The code cuts eigenvalues at
+  1e-6 and takes an arbitrary vector, which noise turns into any vector at all.
+- Signs are fixed: the largest loading of each latent on a feature is +1.
+- ``edge_threshold="test"`` replaces the absolute cuts by tests; see `NoiseTest`. Gaussian scores,
+  linear mechanisms, ten worlds of five latents, 10,000 rows an environment, hard interventions:
+  SHD 0.1 instead of 3.3, scale error 0.22 instead of 0.32.
+
+Cost: O(N d^2 + d^3) time for the span, O(N n^3) for the rest beyond the scores; the tests fit the
+scores once more for each half-sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import ceil
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from crlearn.exceptions import IdentifiabilityError
+from crlearn.graph import closest_dag, topological_order, transitive_closure, transitive_reduction
+from crlearn.methods._decisions import (
+    AbsoluteCuts,
+    Decisions,
+    Encode,
+    Evidence,
+    NoiseTest,
+    decoder_of,
+)
+from crlearn.scores import (
+    ScoreDifference,
+    all_differences,
+    check_environments,
+    in_basis,
+    make_score,
+    random_half,
+)
+
+Matrix = NDArray[np.floating]
+Graph = NDArray[np.bool_]
+
+# Rows at which tests evaluate differences: what they ask for is the noise of the fit.
+_MOST_ROWS_OF_A_TEST = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class Recovery:
+    """What LSCALE-I returns; row m belongs to the latent that environment m + 1 intervenes on.
+
+    Attributes
+    ----------
+    encoder
+        ``z = encoder @ x``, ``(n, d)``.
+    adjacency
+        ``adjacency[i, j]`` is True if latent i causes latent j.
+    soft_encoder, soft_adjacency
+        The same before the hard stage and the nonlinear variant.
+    diagnostics
+        ``outside_span`` (share of the variance that the span of the mixing leaves out),
+        ``leading_share`` (of the first eigenvalue in each second moment), ``ranks`` (of the second
+        moments: one more than the number of parents where mechanisms are sufficiently nonlinear),
+        ``soft_strength`` and ``strength`` (mean square of each score difference over the least
+        that makes an edge; ``[i, m]`` is for i -> m), ``soft_p_values`` and ``p_values`` (None
+        without tests).
+    """
+
+    encoder: Matrix
+    adjacency: Graph
+    soft_encoder: Matrix
+    soft_adjacency: Graph
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+
+def span_of_mixing(X: Matrix, codes: NDArray[np.intp], n_latents: int) -> tuple[Matrix, float]:
+    """Return orthonormal columns that span the mixing, and the share of variance outside it."""
+    n_features = X.shape[1]
+    if n_features <= len(X):
+        total = sum(np.cov(X[codes == code].T, bias=True) for code in np.unique(codes))
+        variances, directions = np.linalg.eigh(np.reshape(total, (n_features, n_features)))
+        variances, directions = variances[::-1], directions[:, ::-1]
+    else:
+        centred = np.concatenate([_centred_unit(X[codes == code]) for code in np.unique(codes)])
+        _, values, rows = np.linalg.svd(centred, full_matrices=False)
+        variances, directions = values**2, rows.T
+    if len(variances) < n_latents or variances[n_latents - 1] <= 1e-14 * variances[0]:
+        raise IdentifiabilityError(
+            f"X must vary in at least n_latents={n_latents} directions. It has fewer: columns are "
+            "constant, repeated or combinations of others, or there are too few rows."
+        )
+    outside = variances[n_latents:].sum() / variances.sum()
+    return directions[:, :n_latents], float(max(outside, 0.0))
+
+
+def _centred_unit(rows: Matrix) -> Matrix:
+    return (rows - rows.mean(axis=0)) / np.sqrt(len(rows))
+
+
+# Stage L1: encoder up to parents
+
+
+def encoder_rows(evidence: Evidence) -> Matrix:
+    """Return the leading eigenvector of each second moment: a mixture of m and its parents."""
+    values, vectors = np.linalg.eigh(evidence.second_moments)
+    unchanged = np.flatnonzero(values[:, -1] <= 0)
+    if len(unchanged):
+        raise IdentifiabilityError(
+            f"Environments {', '.join(str(m + 1) for m in unchanged)} have the same scores as the "
+            "reference: no intervention is visible there. Leave them out."
+        )
+    return vectors[:, :, -1]
+
+
+def largest_loadings(encoder: Matrix, basis: Matrix) -> NDArray[np.intp]:
+    """Return the feature on which each latent has its largest loading."""
+    return np.abs(basis @ decoder_of(encoder)).argmax(axis=0)
+
+
+def fix_scale(encoder: Matrix, basis: Matrix, loadings: NDArray[np.intp]) -> Matrix:
+    """Scale each latent to loading one on its feature; absolute cuts mean the same ever after."""
+    decoder = basis @ decoder_of(encoder)
+    return encoder * decoder[loadings, np.arange(len(encoder))][:, None]
+
+
+def soft_stage(evidence: Evidence, basis: Matrix, loadings: NDArray[np.intp]) -> Matrix:
+    """Stage L1: return the encoder up to parents."""
+    return fix_scale(encoder_rows(evidence), basis, loadings)
+
+
+# Stage L2: graph up to ancestors
+
+
+def acyclic_graph(strength: Matrix) -> Graph:
+    """Keep as many edges of strength one or more as an order allows, the strongest if equal."""
+    edges = (strength >= 1) & ~np.eye(len(strength), dtype=bool)
+    squashed = strength / (1 + strength)  # sums of fewer than n^2 of these, over n^2, stay below 1
+    return closest_dag(np.where(edges, 1 + squashed / strength.size, 0.0))
+
+
+# Stages L3 and L4: hard interventions
+
+
+def unmix(encoder: Matrix, graph: Graph, covariances: Matrix) -> Matrix:
+    """Take the parents out of each latent, by regression where they do not act on it.
+
+    Where latent m is intervened on by a hard intervention it is independent of its parents, so
+    that whatever the parents explain of row m (linear MMSE) is mixture.
+    """
+    unmixed = encoder.copy()
+    for m in topological_order(graph):
+        parents = np.flatnonzero(graph[:, m])
+        if len(parents):
+            covariance = encoder @ covariances[m] @ encoder.T
+            weights = np.linalg.solve(covariance[np.ix_(parents, parents)], covariance[parents, m])
+            unmixed[m] -= weights @ encoder[parents]
+    return unmixed
+
+
+def hard_stage(evidence: Evidence, mixed: Encode, graph: Graph) -> Matrix:
+    """Stage L3: return the encoder up to scale."""
+    return unmix(mixed(evidence), graph, evidence.covariances)
+
+
+# The variant for sufficiently nonlinear mechanisms
+
+
+def full_rank_graph(soft_graph: Graph, common: Callable[[int, int], int]) -> Graph:
+    """Keep an ancestor t of k as its parent if their second moments share one dimension too many.
+
+    The second moment of m spans m and its parents, so that those of t and k share their common
+    parents, and t itself if it is a parent of k. ``common(t, k)`` is the dimension they share.
+    """
+    reduction, closure = transitive_reduction(soft_graph), transitive_closure(soft_graph)
+    graph = np.zeros_like(closure)
+    order = topological_order(soft_graph)
+    for place, k in enumerate(order):
+        for t in order[:place]:
+            shared_parents = int((graph[:, t] & graph[:, k]).sum())
+            graph[t, k] = reduction[t, k] or (closure[t, k] and common(t, k) > shared_parents)
+    return graph
+
+
+def full_rank_encoder(evidence: Evidence, graph: Graph) -> Matrix:
+    """Return rows that mix m only with the parents that share all its children.
+
+    Row m lies in the column spaces of the second moments of m and of all its children.
+    """
+    n, second_moments = len(graph), evidence.second_moments
+    _, vectors = np.linalg.eigh(second_moments)
+    projections = [_projection(vectors[m][:, n - 1 - graph[:, m].sum() :]) for m in range(n)]
+    rows = np.empty((n, n))
+    for m in range(n):
+        children = np.flatnonzero(graph[m])
+        surrounding = graph[:, m] & graph[:, children].all(axis=1)
+        nearness = np.mean([projections[i] for i in (m, *children)], axis=0)
+        inside = np.linalg.eigh(nearness)[1][:, n - 1 - surrounding.sum() :]
+        _, directions = np.linalg.eigh(inside.T @ second_moments[m] @ inside)
+        rows[m] = inside @ directions[:, -1]
+    return rows
+
+
+def _projection(columns: Matrix) -> Matrix:
+    return columns @ columns.T
+
+
+def full_rank_stage(
+    evidence: Evidence, graph: Graph, basis: Matrix, loadings: NDArray[np.intp]
+) -> Matrix:
+    """Return the encoder up to parents that share all children."""
+    return fix_scale(full_rank_encoder(evidence, graph), basis, loadings)
+
+
+# The algorithm
+
+
+def lscale_i(
+    X: Matrix,
+    codes: NDArray[np.intp],
+    n_latents: int,
+    *,
+    score: Any,
+    hard: bool,
+    full_rank: bool = False,
+    edge_threshold: Literal["paper", "test"] = "paper",
+    edge_cut: float = 1e-3,
+    rank_cut: float = 1e-2,
+    level: float = 0.05,
+    n_halves: int = 20,
+    random_state: Any = None,
+) -> Recovery:
+    """Recover latents and graph from score differences; see the module's text.
+
+    Parameters
+    ----------
+    X
+        Observations, ``(N, d)``.
+    codes
+        Environment of each row: 0 is the reference, and 1 to `n_latents` each intervene on another
+        latent. Their sizes may differ.
+    n_latents
+        Number of latents.
+    score
+        Score differences: what `crlearn.scores.make_score` takes.
+    hard
+        Whether the interventions are hard.
+    full_rank
+        Whether the mechanisms are taken for sufficiently nonlinear.
+    edge_threshold
+        ``"paper"``: absolute cuts; ``"test"``: tests on half-samples.
+    edge_cut
+        Least mean square of a score difference that makes an edge. The published code has 1e-3;
+        1e-2 comes close to the paper's table of linear mechanisms.
+    rank_cut
+        Least eigenvalue that counts for a rank. The published code has 1e-2, which loses edges
+        even with exact scores; there 1e-6 is right.
+    level
+        Of the tests: chance of any edge where there is none.
+    n_halves
+        Half-samples of the tests, each with a fit of the scores.
+    random_state
+        Seed of the scores and of the half-samples.
+    """
+    X, codes = _checked(X, codes, n_latents)
+    if edge_threshold not in ("paper", "test"):
+        raise ValueError(
+            f"'edge_threshold' must be 'paper' or 'test'. Got {edge_threshold!r} instead."
+        )
+    seeds = check_random_state(random_state).randint(2**31 - 1, size=2).tolist()
+    basis, outside_span = span_of_mixing(X, codes, n_latents)
+    rows, mean = X @ basis, X.mean(axis=0)
+    offset = mean - basis @ (basis.T @ mean)
+    observe = partial(evidence_of, in_basis(make_score(score, seeds[0]), basis, offset))
+    reference = rows[codes == 0]
+    if edge_threshold == "paper":
+        evidence = observe(rows, codes, reference)
+        decisions = AbsoluteCuts(evidence, edge_cut, rank_cut)
+    else:
+        at = reference[:: max(1, ceil(len(reference) / _MOST_ROWS_OF_A_TEST))]
+        evidence = observe(rows, codes, at)
+        rng = np.random.default_rng(seeds[1])
+        halves = [random_half(codes, rng) for _ in range(n_halves)]
+        decisions = NoiseTest(evidence, [observe(rows[h], codes[h], at) for h in halves], level)
+    recovery = recover(evidence, decisions, basis, hard=hard, full_rank=full_rank)
+    return replace(recovery, diagnostics={**recovery.diagnostics, "outside_span": outside_span})
+
+
+def evidence_of(
+    score: ScoreDifference, rows: Matrix, codes: NDArray[np.intp], at: Matrix
+) -> Evidence:
+    """Return score differences at the rows `at`, and the covariance of each environment."""
+    n = rows.shape[1]
+    covariances = [
+        np.cov(rows[codes == code].T, bias=True).reshape(n, n) for code in range(1, n + 1)
+    ]
+    return Evidence(all_differences(score, rows, codes, at), np.array(covariances))
+
+
+def recover(
+    evidence: Evidence, decisions: Decisions, basis: Matrix, *, hard: bool, full_rank: bool
+) -> Recovery:
+    """Run the stages of the algorithm on the evidence."""
+    loadings = largest_loadings(encoder_rows(evidence), basis)
+    soft_encode = partial(soft_stage, basis=basis, loadings=loadings)
+    soft = decisions.edges(soft_encode)
+    soft_graph = acyclic_graph(soft.strength)
+    encode, graph, found = soft_encode, soft_graph, soft
+    if full_rank:
+        graph = full_rank_graph(soft_graph, decisions.shared)
+        encode = partial(full_rank_stage, graph=graph, basis=basis, loadings=loadings)
+    if hard:
+        encode = partial(hard_stage, mixed=encode, graph=graph)
+        found = decisions.edges(encode)
+        graph = acyclic_graph(found.strength) & graph
+    return Recovery(
+        encoder=encode(evidence) @ basis.T,
+        adjacency=graph,
+        soft_encoder=soft_encode(evidence) @ basis.T,
+        soft_adjacency=soft_graph,
+        diagnostics={
+            "leading_share": _leading_share(evidence),
+            "ranks": np.array([decisions.rank([m]) for m in range(len(graph))]),
+            "soft_strength": soft.strength,
+            "soft_p_values": soft.p_values,
+            "strength": found.strength,
+            "p_values": found.p_values,
+        },
+    )
+
+
+def _checked(X: Matrix, codes: NDArray[np.intp], n_latents: int) -> tuple[Matrix, NDArray[np.intp]]:
+    X, codes = check_environments(X, codes)
+    if codes.max() != n_latents:
+        raise IdentifiabilityError(
+            "LSCALE-I needs one environment beside the reference for each latent. Got "
+            f"{codes.max()} for {n_latents} latents."
+        )
+    small = np.flatnonzero(np.bincount(codes) <= n_latents)
+    if len(small):
+        raise ValueError(
+            f"Every environment must have more rows than the {n_latents} latents. Environments "
+            f"{', '.join(map(str, small))} have not."
+        )
+    return X, codes
+
+
+def _leading_share(evidence: Evidence) -> Matrix:
+    eigenvalues = np.linalg.eigvalsh(evidence.second_moments)
+    return eigenvalues[:, -1] / eigenvalues.sum(axis=1)
