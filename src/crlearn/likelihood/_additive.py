@@ -26,6 +26,7 @@ from os import cpu_count
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from threadpoolctl import ThreadpoolController
 
 from crlearn.likelihood._features import Basis, n_features
 from crlearn.likelihood._newton import Expansion, descend
@@ -90,6 +91,7 @@ class AdditiveModel:
         self._covariance = self._moments.pooled(self._moments.shares)
         self._pools = Pools.of(self._moments, pool)
         self._threads = ThreadPoolExecutor(cpu_count())
+        self._libraries = ThreadpoolController()
 
     def scaled(self, H: Matrix) -> Matrix:
         """Give every latent unit variance over all rows: the features expect it."""
@@ -118,8 +120,12 @@ class AdditiveModel:
         self, H: Matrix, wanted: Sequence[tuple[int, Parents]], *, derivatives: bool = True
     ) -> Mapping[tuple[int, Parents], Piece]:
         """Return the pieces of latents with their parents, in parallel."""
-        found = self._threads.map(lambda key: self.piece(H, *key, derivatives=derivatives), wanted)
-        return dict(zip(wanted, found, strict=True))
+        # The products are small: threads of their own inside each would only be in the way.
+        with self._libraries.limit(limits=1, user_api="blas"):
+            found = self._threads.map(
+                lambda key: self.piece(H, *key, derivatives=derivatives), wanted
+            )
+            return dict(zip(wanted, found, strict=True))
 
     def piece(self, H: Matrix, j: int, parents: Parents, *, derivatives: bool = True) -> Piece:
         """Return the part of latent j."""

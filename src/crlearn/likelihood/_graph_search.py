@@ -62,8 +62,8 @@ def climb(
 def best_graph_at(model: AdditiveModel, H: Matrix) -> Graph:
     """Return the graph with the lowest BIC for a fixed encoder.
 
-    Exact for few latents (dynamic programming over sets of predecessors, at most three parents
-    each); with more latents parents are added to each latent one by one.
+    Exact for few latents: dynamic programming over sets of predecessors, at most three parents
+    each. With more than six latents it is the graph without edges, from which `climb` goes on.
     """
     H = model.scaled(H)
     if model.n > _LARGEST_FOR_ALL_GRAPHS:
