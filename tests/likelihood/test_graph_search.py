@@ -59,7 +59,7 @@ def test_the_best_graph_at_the_true_encoder(model: AdditiveModel):
     assert best_graph_at(model, np.linalg.inv(MIXING)) == TRUE
 
 
-@pytest.mark.parametrize("start", [((), (), ()), ((), (0,), (0, 1)), ((1, 2), (2,), ())])
+@pytest.mark.parametrize("start", [((), (), ()), ((), (0,), (0, 1)), ((1,), (), (0, 1))])
 def test_climbing_reaches_the_true_graph(model: AdditiveModel, start: tuple[tuple[int, ...], ...]):
     near = np.linalg.inv(MIXING) + 0.05 * np.random.default_rng(1).standard_normal((3, 3))
     found = climb(model, near, start)

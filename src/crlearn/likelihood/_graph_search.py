@@ -22,6 +22,7 @@ _MOST_PARENTS_AT_ONCE = 3
 _LARGEST_FOR_ALL_GRAPHS = 6
 _HOPELESS = 30.0  # nats that a move's prediction may lie above the present graph
 _LEAST_GAIN = 0.5
+_STEPS_TO_CONVERGE = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ def climb(
     while True:
         found = _best_neighbour(model, best, seen, max_steps, n_tried)
         if found is None:
-            return best
+            return _fitted(model, best.H, best.graph, _STEPS_TO_CONVERGE)
         best = found
 
 
