@@ -29,7 +29,7 @@ class Rehearsed(PCABaseline):
         File without which fits of `gated_seeds` do not go on.
     trouble
         What happens on `troubled_seeds`, as long as the file `unless` is not there.
-    score
+    scores
         Only for studies with exact scores.
     """
 
@@ -44,7 +44,7 @@ class Rehearsed(PCABaseline):
         trouble: str = "",
         troubled_seeds: Sequence[int] = (),
         unless: str = "",
-        score: Any = None,
+        scores: Any = None,
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
@@ -55,7 +55,7 @@ class Rehearsed(PCABaseline):
         self.trouble = trouble
         self.troubled_seeds = troubled_seeds
         self.unless = unless
-        self.score = score
+        self.scores = scores
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:

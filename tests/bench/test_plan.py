@@ -255,7 +255,7 @@ class TestMistakes:
 
     def test_exact_scores_for_a_method_without_scores(self, make_study: MakeStudy):
         entry = {"method": "PCABaseline", "scores": ["exact"]}
-        assert "PCABaseline has no parameter 'score'" in self.said_about(
+        assert "PCABaseline has no parameter 'scores'" in self.said_about(
             make_study(methods=[entry])
         )
 

@@ -144,14 +144,14 @@ def fitted_quietly(data: Any, **options: Any) -> Any:
 class TestAsPublished:
     def test_exact_scores_recover_everything(self):
         data = world()
-        model = fitted(data, estimator="paper", score=ExactScores(data.truth), edge_cut=1e-3)
+        model = fitted(data, estimator="paper", scores=ExactScores(data.truth), edge_cut=1e-3)
         scores = evaluate(model, data)
         assert scores["mcc"] > 0.999
         assert scores["shd"] == 0
 
     def test_gaussian_scores_of_soft_interventions(self):
         data = world(intervention="soft", n_samples=20_000)
-        model = fitted(data, estimator="paper", interventions="soft", score="gaussian")
+        model = fitted(data, estimator="paper", interventions="soft", scores="gaussian")
         assert evaluate(model, data)["parent_error"] < 0.1
         assert model.result_.guarantee.graph == "closure"
 
@@ -159,9 +159,9 @@ class TestAsPublished:
         data = world()
         labels = np.array(["control", "d", "c", "b", "a"])[data.y]
         model = LinearInterventionCRL(
-            estimator="paper", score="gaussian", reference="control", random_state=0
+            estimator="paper", scores="gaussian", reference="control", random_state=0
         ).fit(data.X, labels)
-        same = fitted(data, estimator="paper", score="gaussian")
+        same = fitted(data, estimator="paper", scores="gaussian")
         assert (model.result_.adjacency == same.result_.adjacency[::-1, ::-1]).all()
 
     def test_one_environment_for_each_latent(self, coupled: Any):

@@ -166,7 +166,7 @@ def _model(run: Run, world: Dataset) -> Any:
     }
     if run.cell.scores == "exact":
         assert world.truth is not None  # every world of a study is simulated
-        parameters["score"] = ExactScores(world.truth)
+        parameters["scores"] = ExactScores(world.truth)
     return find_method(run.cell.method)(**parameters, random_state=run.seed)
 
 

@@ -170,8 +170,8 @@ def _method_parameters(
 ) -> dict[str, Any]:
     maker = find_method(method)
     known = inspect.signature(maker).parameters
-    if scores == "exact" and "score" not in known:
-        raise ValueError(f"{method} has no parameter 'score', so it cannot take exact scores.")
+    if scores == "exact" and "scores" not in known:
+        raise ValueError(f"{method} has no parameter 'scores', so it cannot take exact scores.")
     if "n_latents" in known and "n_latents" in world:
         given = {"n_latents": world["n_latents"], **given}
     parameters = _all_parameters(maker, given, method)

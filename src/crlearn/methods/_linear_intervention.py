@@ -159,7 +159,7 @@ def published_lscale_i(
     n_latents: int | None = None,
     *,
     interventions: Literal["hard", "soft"] = "hard",
-    score: Any = "ratio",
+    scores: Any = "ratio",
     full_rank: bool = False,
     edge_threshold: Literal["paper", "test"] = "paper",
     edge_cut: float = 1e-2,
@@ -181,7 +181,7 @@ def published_lscale_i(
         X,
         place[environments.codes],
         n,
-        score=score,
+        score=scores,
         hard=hard,
         full_rank=full_rank,
         edge_threshold=edge_threshold,
@@ -481,7 +481,7 @@ class LinearInterventionCRL(BaseCRL):
         targets. None: each on its own, or as many as `n_latents` says, found by the likelihood.
     reference
         Label of the observational environment; None: the one labelled 0.
-    score
+    scores
         Score differences: ``"gaussian"``, ``"ratio"``, ``"sliced"``, or whatever
         `crlearn.scores.make_score` takes.
     full_rank
@@ -511,7 +511,7 @@ class LinearInterventionCRL(BaseCRL):
         "estimator": [StrOptions({"likelihood", "paper"})],
         "targets": [dict, None],
         "reference": "no_validation",
-        "score": "no_validation",
+        "scores": "no_validation",
         "full_rank": ["boolean"],
         "edge_threshold": [StrOptions({"paper", "test"})],
         "edge_cut": [Interval(Real, 0, None, closed="neither")],
@@ -526,7 +526,7 @@ class LinearInterventionCRL(BaseCRL):
         estimator: str = "likelihood",
         targets: dict[Hashable, Hashable] | None = None,
         reference: Any = None,
-        score: Any = "ratio",
+        scores: Any = "ratio",
         full_rank: bool = False,
         edge_threshold: str = "paper",
         edge_cut: float = 1e-2,
@@ -538,7 +538,7 @@ class LinearInterventionCRL(BaseCRL):
         self.estimator = estimator
         self.targets = targets
         self.reference = reference
-        self.score = score
+        self.scores = scores
         self.full_rank = full_rank
         self.edge_threshold = edge_threshold
         self.edge_cut = edge_cut
@@ -553,7 +553,7 @@ class LinearInterventionCRL(BaseCRL):
                 environments,
                 self.n_latents,
                 interventions=self.interventions,  # type: ignore[arg-type]
-                score=self.score,
+                scores=self.scores,
                 full_rank=self.full_rank,
                 edge_threshold=self.edge_threshold,  # type: ignore[arg-type]
                 edge_cut=self.edge_cut,
