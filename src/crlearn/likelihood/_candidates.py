@@ -323,7 +323,7 @@ def _with_other_targets(view: View, found: Candidates, n_changes: int = 1) -> Ca
     rows = neighbours(found.targets, n_changes)
     which, place = np.nonzero(rows.any(axis=-1))
     tried = Candidates(found.directions[which], rows[which, place], np.zeros(len(which)))
-    tried = _polished(view, tried, np.inf, 2 if view.determines_directions else 6)
+    tried = _polished(view, tried, np.inf, 2 if view.determines_directions else 12)
     order = np.lexsort([tried.scores, which])
     rank = np.arange(len(which)) - np.searchsorted(which, which)
     return _polished(view, tried[order[rank < _ROWS_TRIED]], np.inf)

@@ -20,6 +20,7 @@ _MOST_COMBINATIONS = 4000
 _MOST_ITERATIONS = 300
 _SAME_DIRECTION = 1 - 1e-4
 _SMALLEST_GAP = 1e-3
+_TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +113,9 @@ def combined_directions(differences: Matrix, n_kept: int) -> Matrix:
     weights = _integer_weights(len(differences))
     combined = np.tensordot(weights, differences, 1)
     squared = combined @ combined
-    size = np.trace(squared, axis1=1, axis2=2)
+    size = (combined**2).sum(axis=(1, 2))
     # The sum of lambda^4 over the square of the sum of lambda^2 is 1 for rank one, else smaller.
-    closeness = (squared**2).sum(axis=(1, 2)) / np.maximum(size, 1e-300) ** 2
+    closeness = (squared**2).sum(axis=(1, 2)) / np.maximum(size**2, _TINY)
     # Where nearly all has cancelled, noise is left.
     relative = np.sqrt(size) / np.linalg.norm(weights, axis=1)
     closeness[relative < 0.02 * np.median(relative)] = 0.0

@@ -39,6 +39,7 @@ _QUICK = Effort()
 _THOROUGH = Effort(candidates=10, is_thorough=True)
 _GOOD_P_VALUE = 0.01
 _TOLERABLE_P_VALUE = 1e-4  # wrong answers are far below it, right ones almost never
+_HOPELESS = 100  # beyond so many times its expectation, a ratio is not mended by single changes
 _ROWS_PER_LATENT = 3
 _PREDICTED_CHANGES = 24
 _FITTED_CHANGES = 6
@@ -146,10 +147,9 @@ class _Answer:
         return cls(problem, LinearFit(H, complete, value))
 
     @property
-    def p_value(self) -> float:
-        """Of the goodness of fit."""
+    def goodness_of_fit(self) -> GoodnessOfFit:
         masks = self.problem.masks(self.fit.adjacency)
-        return self.problem.goodness_of_fit(self.fit.value, masks).p_value
+        return self.problem.goodness_of_fit(self.fit.value, masks)
 
 
 def _searched(moments: Moments, rng: np.random.Generator, max_sweeps: int) -> _Answer:
@@ -159,13 +159,15 @@ def _searched(moments: Moments, rng: np.random.Generator, max_sweeps: int) -> _A
         answers = []
         for peeling in peel(moments, rng, effort):
             answers.append(_Answer.fitted(moments, peeling.targets, _start(moments, peeling)))
-            if answers[-1].p_value > _GOOD_P_VALUE:
+            if answers[-1].goodness_of_fit.p_value > _GOOD_P_VALUE:
                 return answers[-1]
+        if effort is _QUICK:
+            answers = [answer for answer in answers if not _is_hopeless(answer.goodness_of_fit)]
         for answer in sorted(answers, key=lambda answer: answer.fit.value):
             repaired = _repaired(answer, max_sweeps)
             if best is None or repaired.fit.value < best.fit.value:
                 best = repaired
-            if best.p_value > _TOLERABLE_P_VALUE:
+            if best.goodness_of_fit.p_value > _TOLERABLE_P_VALUE:
                 return best
     if best is None:
         raise IdentifiabilityError(
@@ -175,6 +177,10 @@ def _searched(moments: Moments, rng: np.random.Generator, max_sweeps: int) -> _A
             "are fewer latents than assumed."
         )
     return best
+
+
+def _is_hopeless(fit: GoodnessOfFit) -> bool:
+    return fit.ratio > _HOPELESS * fit.freedom
 
 
 def _start(moments: Moments, peeling: Peeling) -> Matrix:
@@ -195,7 +201,7 @@ def _repaired(answer: _Answer, max_sweeps: int) -> _Answer:
         if found is None:
             break
         answer = found
-        if answer.p_value > _GOOD_P_VALUE:
+        if answer.goodness_of_fit.p_value > _GOOD_P_VALUE:
             break
     return answer
 
