@@ -210,19 +210,24 @@ def candidates(
     starts = distinct(np.vstack([by_power, combined_directions(differences, effort.starts // 5)]))
     crude = _with_best_targets(view, starts, 2).best(effort.candidates).joined(known)
     found = _polished(view, crude, margin).best(effort.candidates, margin)
-    if not effort.is_thorough or (
-        view.determines_directions and found.scores[0] < view.doubtful_score
-    ):
-        return found
-    annealed = _annealed(view, starts).best(effort.candidates)
-    found = found.joined(annealed).joined(_polished(view, _swapped(annealed), np.inf))
-    if not view.determines_directions:
-        for tried, n_flips in ((crude, 1), (annealed, 1), (crude.best(_CHANGED_TWICE), 2)):
-            found = found.joined(_with_other_targets(view, tried, n_flips))
-        return found.best(effort.candidates)
-    found = found.best(effort.candidates, margin)
-    if found.scores[0] < _HOPELESS * view.usual_score:
-        found = found.joined(_with_other_targets(view, found)).best(effort.candidates, margin)
+    is_clear = view.determines_directions and found.scores[0] < view.doubtful_score
+    if effort.is_thorough and not is_clear:
+        found = found.joined(_more_candidates(view, starts, crude, effort.candidates))
+    return found.best(effort.candidates, margin)
+
+
+def _more_candidates(view: View, starts: Matrix, crude: Candidates, n_kept: int) -> Candidates:
+    """Look for targets in more ways, where those that suit the starts may be wrong."""
+    annealed = _annealed(view, starts).best(n_kept)
+    found = annealed.joined(_polished(view, _swapped(annealed), np.inf))
+    if view.determines_directions:
+        changed = found.best(n_kept)
+        if changed.scores[0] > _HOPELESS * view.usual_score:
+            return found
+        return found.joined(_with_other_targets(view, changed))
+    # The score leads astray here, and starts may be closer to the truth than where they lead to.
+    for tried, n_changes in ((crude, 1), (annealed, 1), (crude.best(_CHANGED_TWICE), 2)):
+        found = found.joined(_with_other_targets(view, tried, n_changes))
     return found
 
 

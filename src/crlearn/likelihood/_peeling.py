@@ -63,10 +63,11 @@ class Peeling:
 def peel(moments: Moments, rng: np.random.Generator, effort: Effort) -> list[Peeling]:
     """Return complete answers, the best first; none if the data show too few latents."""
     beam = [Peeling.start(moments.n_variables, len(moments.sizes))]
+    root = View.of(moments, beam[0].encoder)
     for n_found in range(moments.n_variables):
         wider = _wider_at_first(effort, n_found)
         longer = [new for answer in beam for new in _extended(moments, answer, rng, wider)]
-        longer = [_refitted(moments, answer) for answer in _best(longer, 2 * wider.beam)]
+        longer = [_refitted(moments, root, answer) for answer in _best(longer, 2 * wider.beam)]
         beam = _best(longer, wider.beam)
     return beam
 
@@ -116,7 +117,7 @@ def _best(answers: list[Peeling], n_kept: int) -> list[Peeling]:
     return list(kept.values())
 
 
-def _refitted(moments: Moments, answer: Peeling) -> Peeling:
+def _refitted(moments: Moments, root: View, answer: Peeling) -> Peeling:
     """Fit all rows of a doubtful answer jointly, nothing being assumed of the other latents.
 
     What is minimised is the sum of the scores with the defect of the first row alone: it is the
@@ -124,7 +125,7 @@ def _refitted(moments: Moments, answer: Peeling) -> Peeling:
     """
     if len(answer.encoder) == 1 or answer.score < doubtful(answer.usual_score):
         return answer
-    encoder, gain = _Partial.of(moments, answer.targets).minimised(answer.encoder)
+    encoder, gain = _Partial.of(moments, root, answer.targets).minimised(answer.encoder)
     return replace(answer, encoder=encoder, score=answer.score - gain)
 
 
@@ -139,11 +140,10 @@ class _Partial:
     covariances: Matrix
     members: Matrix
     weights: Matrix
-    view: View
-    n_found: int
+    root: View
 
     @classmethod
-    def of(cls, moments: Moments, targets: IntMatrix) -> _Partial:
+    def of(cls, moments: Moments, root: View, targets: IntMatrix) -> _Partial:
         k, n = len(targets), moments.n_variables
         sizes = np.stack([1 - targets, targets], axis=1).reshape(2 * k, -1) * moments.sizes
         pooled, n_rows = moments.pooled(sizes), sizes.sum(axis=1)
@@ -154,8 +154,7 @@ class _Partial:
             np.concatenate([pooled, pooled, moments.covariances]),
             np.concatenate([upto, before, found]),
             np.concatenate([n_rows, -n_rows, -moments.sizes]).astype(float),
-            View.of(moments, np.zeros((0, n))),
-            k,
+            root,
         )
 
     def minimised(self, encoder: Matrix) -> tuple[Matrix, float]:
@@ -187,10 +186,10 @@ class _Partial:
 
     def _value(self, H: Matrix) -> float:
         log_determinants = _given(H @ self.covariances @ H.T, self.members)[3]
-        return float(self.weights @ log_determinants + self.view.span.defect(self._first(H))[0])
+        return float(self.weights @ log_determinants + self.root.span.defect(self._first(H))[0])
 
     def _first(self, H: Matrix) -> Matrix:
-        x = np.linalg.solve(self.view.basis.T, H[0])
+        x = np.linalg.solve(self.root.basis.T, H[0])
         return (x / np.linalg.norm(x))[None]
 
     def _expanded(self, H: Matrix, free: NDArray[np.bool_]) -> tuple[Matrix, Matrix]:
@@ -200,9 +199,9 @@ class _Partial:
         gradient = 2 * np.tensordot(self.weights, regression, 1)
         hessian = 2 * _kronecker(self.weights, precision, rest)
         hessian -= 2 * _crossed(self.weights, regression)
-        moves = np.linalg.solve(self.view.basis.T, H.T)
+        moves = np.linalg.solve(self.root.basis.T, H.T)
         moves /= np.linalg.norm(moves[:, 0])
-        of_defect = self.view.span.expand(self._first(H))
+        of_defect = self.root.span.expand(self._first(H))
         gradient[0] += moves.T @ of_defect[0][0]
         hessian[0, :, 0] += moves.T @ of_defect[1][0] @ moves
         return gradient[free], hessian.reshape(n * n, n * n)[np.ix_(free.ravel(), free.ravel())]
