@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from crlearn.config import config_context, get_config, set_config
-    from crlearn.methods import IVAE, ICABaseline, LinearInterventionCRL, PCABaseline
+    from crlearn.methods import IVAE, ICABaseline, LinearInterventionCRL, MultiNodeCRL, PCABaseline
     from crlearn.persist import load, save
 
 # Public names in pipeline order; each is imported when it is first used.
@@ -23,6 +23,7 @@ _HOME = {
     "ICABaseline": "crlearn.methods",
     "IVAE": "crlearn.methods",
     "LinearInterventionCRL": "crlearn.methods",
+    "MultiNodeCRL": "crlearn.methods",
     "save": "crlearn.persist",
     "load": "crlearn.persist",
     "get_config": "crlearn.config",
@@ -48,6 +49,7 @@ __all__ = [
     "IVAE",
     "ICABaseline",
     "LinearInterventionCRL",
+    "MultiNodeCRL",
     "PCABaseline",
     "__version__",
     "config_context",

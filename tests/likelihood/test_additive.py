@@ -13,15 +13,15 @@ POOL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
 GRAPH = ((), (0,), (0, 1))
 
 
-def environments(n_rows: int, seed: int = 0) -> list[np.ndarray]:
-    """z1 = sin(1.5 z0) + noise, z2 = |z1| + tanh(z0) + noise, and each latent cut off in turn."""
+def environments(n_rows: int, seed: int = 0, kept: float = 0.0) -> list[np.ndarray]:
+    """z1 = sin(1.5 z0) + noise, z2 = |z1| + tanh(z0) + noise; in turn, each keeps so much of it."""
     rng = np.random.default_rng(seed)
     found = []
     for e in range(4):
         z = np.empty((n_rows, 3))
         z[:, 0] = rng.normal(0, 2.0 if e == 1 else 1.0, n_rows)
-        z[:, 1] = (e != 2) * np.sin(1.5 * z[:, 0]) + rng.normal(0, 0.6, n_rows)
-        z[:, 2] = (e != 3) * (np.abs(z[:, 1]) + np.tanh(z[:, 0])) + rng.normal(0, 0.5, n_rows)
+        z[:, 1] = (kept if e == 2 else 1) * np.sin(1.5 * z[:, 0]) + rng.normal(0, 0.6, n_rows)
+        z[:, 2] = (kept if e == 3 else 1) * (np.abs(z[:, 1]) + np.tanh(z[:, 0])) + rng.normal(0, 0.5, n_rows)
         found.append(z @ MIXING.T)
     return found
 
@@ -62,17 +62,36 @@ def test_newton_converges_in_a_few_steps_and_finds_the_encoder(model: AdditiveMo
 
 def test_the_true_graph_has_the_lowest_bic(model: AdditiveModel):
     def bic(graph: tuple[tuple[int, ...], ...]) -> float:
-        return model.bic(model.minimise(np.linalg.inv(MIXING), graph)[1], graph)
+        return model.bic(model.minimise(np.linalg.inv(MIXING), graph)[1])
 
     others = [((), (0,), (1,)), ((), (), (0, 1)), ((), (0,), (0,)), ((1,), (), (0, 1))]
     assert all(bic(GRAPH) < bic(other) for other in others)
 
 
-def test_soft_interventions_keep_the_parents():
-    soft = AdditiveModel(environments(500), POOL, hard=False)
-    hard = AdditiveModel(environments(500), POOL, hard=True)
-    H = soft.scaled(np.linalg.inv(MIXING))
-    assert soft.value(H, GRAPH) < hard.value(H, GRAPH)
+@pytest.mark.parametrize("kept", [0.0, 0.5])
+def test_soft_interventions_keep_the_parents(kept: float):
+    """What is cut off is cheaper without parents, what is not fits better with them."""
+    rows = environments(500, kept=kept)
+    values = {
+        hard: AdditiveModel(rows, POOL, hard=hard).value(np.linalg.inv(MIXING), GRAPH)
+        for hard in (True, False)
+    }
+    assert (values[True] < values[False]) == (kept == 0)
+
+
+def test_every_feature_where_none_are_chosen():
+    rows = environments(500)
+    every = AdditiveModel(rows, POOL, hard=True, choose_features=False)
+    chosen = AdditiveModel(rows, POOL, hard=True)
+    H = chosen.scaled(np.linalg.inv(MIXING))
+    assert chosen.value(H, GRAPH) < every.value(H, GRAPH)
+
+
+def test_other_pools_of_the_same_rows(model: AdditiveModel):
+    H, other = model.scaled(np.linalg.inv(MIXING)), np.roll(POOL, 1, axis=0)
+    expected = AdditiveModel(environments(3000), other, hard=True).value(H, GRAPH)
+    assert model.with_pool(other).value(H, GRAPH) == expected
+    assert model.value(H, GRAPH) < expected
 
 
 def test_same_bits_again(model: AdditiveModel):

@@ -14,7 +14,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from crlearn import IVAE, ICABaseline, LinearInterventionCRL, PCABaseline, load, methods
+from crlearn import (
+    IVAE,
+    ICABaseline,
+    LinearInterventionCRL,
+    MultiNodeCRL,
+    PCABaseline,
+    load,
+    methods,
+)
 from crlearn.base import BaseCRL
 from crlearn.data import make_segments
 from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
@@ -24,6 +32,7 @@ ESTIMATORS: list[Any] = [
     ICABaseline(max_iter=500),
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     LinearInterventionCRL(mechanisms="linear"),
+    MultiNodeCRL(n_latents=1, mechanisms="linear"),
 ]
 
 by_class = pytest.mark.parametrize(
@@ -225,7 +234,7 @@ class TestBadInput:
         X[:, 4] = X[:, 0]
         with pytest.raises(IdentifiabilityError, match="at most the rank of X, which is 4"):
             fresh(estimator, n_latents=5).fit(X, world.y)
-        model = fresh(estimator).fit(X, world.y)
+        model = fresh(estimator, n_latents=None).fit(X, world.y)
         assert model.transform(X).shape[1] == 4
         assert np.isfinite(model.transform(X)).all()
 

@@ -23,7 +23,10 @@ from crlearn.likelihood._linear_search import (
     rows_inside,
     standard_errors,
 )
+from crlearn.likelihood._noise_search import NoisyFit, fit_with_noise
+from crlearn.likelihood._nonlinear_search import NonlinearFit, fit_nonlinear
 from crlearn.likelihood._pools import Moments, Pools
+from crlearn.likelihood._targets import TargetFit, find_targets
 
 __all__ = [
     "AdditiveModel",
@@ -32,13 +35,19 @@ __all__ = [
     "LinearFit",
     "LinearProblem",
     "Moments",
+    "NoisyFit",
+    "NonlinearFit",
     "Pools",
+    "TargetFit",
     "adjacency_of",
     "best_graph_at",
     "climb",
     "edge_p_values",
     "expand",
+    "find_targets",
     "fit_linear",
+    "fit_nonlinear",
+    "fit_with_noise",
     "fit_without_order",
     "graph_of",
     "minimise",

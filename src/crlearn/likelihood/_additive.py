@@ -5,6 +5,10 @@ With z = H x, latent j is f_j(parents) + Gaussian noise. Mechanisms are linear i
 form, and what is left is F(H) as in `crlearn.likelihood._gaussian`. F is a sum over latents; the
 part of one latent given its parents is a `Piece`. Graphs that share a latent's parents share it.
 
+Each mechanism takes as many kinds of features as pay for themselves under BIC: parents alone, with
+a root, with ramps, or all. F includes what they cost, so that values of different graphs compare.
+A weak linear effect is not lost among the features that it does not need.
+
 The Hessian is the full one of a separable least-squares problem: with residual r, features Phi and
 J = dr at fixed coefficients, second derivatives of the residual sum of squares are
 
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from os import cpu_count
 
@@ -28,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
-from crlearn.likelihood._features import Basis, n_features
+from crlearn.likelihood._features import Basis
 from crlearn.likelihood._newton import Expansion, descend
 from crlearn.likelihood._pools import Moments, Pools
 
@@ -47,7 +52,7 @@ class Piece:
     Attributes
     ----------
     value
-        The part itself.
+        The part itself, with the cost of the features.
     rows
         The rows of D that it depends on: the latent and its parents.
     gradient
@@ -74,16 +79,25 @@ class AdditiveModel:
         ``pool[j, e]`` is the number of the pool of environment e for latent j.
     hard
         Whether latents have parents in pool 0 only, or in every pool.
+    choose_features
+        Whether each mechanism takes only the features that pay for themselves, which is right for
+        comparing graphs. With a given graph the encoder has less bias if it takes all of them.
     """
 
     def __init__(
-        self, environments: Sequence[Matrix], pool: NDArray[np.intp], *, hard: bool
+        self,
+        environments: Sequence[Matrix],
+        pool: NDArray[np.intp],
+        *,
+        hard: bool,
+        choose_features: bool = True,
     ) -> None:
         ends = np.cumsum([len(rows) for rows in environments])
         self.n = environments[0].shape[1]
         self.n_rows = int(ends[-1])
         self.hard = hard
-        self._pool = pool
+        self.choose_features = choose_features
+        self.pool = pool
         self._rows = np.concatenate(environments).astype(np.float32)
         self._ranges = list(zip([0, *ends[:-1]], ends, strict=True))
         self._moments = Moments.of(environments)
@@ -93,18 +107,21 @@ class AdditiveModel:
         self._threads = ThreadPoolExecutor(cpu_count())
         self._libraries = ThreadpoolController()
 
+    def with_pool(self, pool: NDArray[np.intp]) -> AdditiveModel:
+        """Return the model of the same rows with other pools."""
+        other = copy(self)
+        other.pool = pool
+        other._pools = Pools.of(self._moments, pool)
+        return other
+
     def scaled(self, H: Matrix) -> Matrix:
         """Give every latent unit variance over all rows: the features expect it."""
         variances = np.einsum("ja,ab,jb->j", H, self._covariance, H)
         return H / np.sqrt(variances)[:, None]
 
-    def penalty(self, parents: Sequence[Parents]) -> float:
-        """Half the logarithm of the number of rows for each coefficient, as in BIC."""
-        return 0.5 * np.log(self.n_rows) * sum(n_features(len(each)) for each in parents)
-
-    def bic(self, value: float, parents: Sequence[Parents]) -> float:
-        """Return the negative log-likelihood with the penalty, in nats."""
-        return value * self.n_rows + self.penalty(parents)
+    def bic(self, value: float) -> float:
+        """Return the negative log-likelihood with the cost of the features, in nats."""
+        return value * self.n_rows
 
     def value(self, H: Matrix, parents: Sequence[Parents]) -> float:
         """Return F(H)."""
@@ -162,6 +179,23 @@ class AdditiveModel:
         flat = hessian.reshape(n * n, n * n)[np.ix_(off, off)]
         return Expansion(float(value), gradient.ravel()[off], flat)
 
+    def products(self, H: Matrix, j: int, parents: Parents) -> Matrix:
+        """Return sums of products of features and, last, latent j in each environment."""
+        if not parents:
+            return self._products_without_parents(H[j])
+        basis = self._basis(H, j, parents, 0)
+        environments = range(len(self._ranges))
+        grams = [
+            _gram(self._blocks(H, np.array([e])), j, list(parents), basis) for e in environments
+        ]
+        return np.array([n_rows * gram for gram, n_rows in grams])
+
+    def _products_without_parents(self, row: Matrix) -> Matrix:
+        means = (self._moments.means - self._mean) @ row
+        squares = row @ self._moments.covariances @ row + means**2
+        products = np.stack([np.ones_like(means), means, means, squares], axis=1).reshape(-1, 2, 2)
+        return self._moments.sizes[:, None, None] * products
+
     def minimise(
         self,
         H: Matrix,
@@ -194,23 +228,29 @@ class AdditiveModel:
         )
 
     def _regression(self, H: Matrix, j: int, parents: Parents, p: int, derivatives: bool) -> _Part:
-        blocks = self._blocks(H, j, p)
-        columns = list(parents)
+        blocks = self._blocks(H, np.flatnonzero(self.pool[j] == p))
+        basis = self._basis(H, j, parents, p)
+        share, cost = self._pools.shares[j, p], 0.5 * np.log(self.n_rows) / self.n_rows
+        kept = basis.selections() if self.choose_features else [np.arange(basis.size)]
+        return _regress(blocks, j, list(parents), basis, kept, share, cost, derivatives)
+
+    def _basis(self, H: Matrix, j: int, parents: Parents, p: int) -> Basis:
+        """Return the features of the parents, fitted to some rows of a pool."""
+        columns, some = list(parents), np.flatnonzero(self.pool[j] == p)
+        blocks = self._blocks(H, some, at_most=_BLOCKS_FOR_THE_FORM)
         origin = (H @ self._mean).astype(np.float32)[j]  # the child, counted from its own origin
-        some = self._blocks(H, j, p, at_most=_BLOCKS_FOR_THE_FORM)
-        basis = Basis.plain(len(parents)).fitted_to(
-            (z[:, columns], z[:, j] + origin) for z in some()
+        return Basis.plain(len(parents)).fitted_to(
+            (z[:, columns], z[:, j] + origin) for z in blocks()
         )
-        return _regress(blocks, j, columns, basis, self._pools.shares[j, p], derivatives)
 
     def _blocks(
-        self, H: Matrix, j: int, p: int, at_most: int | None = None
+        self, H: Matrix, environments: NDArray[np.intp], at_most: int | None = None
     ) -> Callable[[], Iterator[Matrix]]:
-        """Return a function that yields the latents of a pool's rows, block by block."""
+        """Return a function that yields the latents of the rows, block by block."""
         encoder, mean = H.T.astype(np.float32), (H @ self._mean).astype(np.float32)
         places = [
             slice(start, min(start + _BLOCK, last))
-            for first, last in (self._ranges[e] for e in np.flatnonzero(self._pool[j] == p))
+            for first, last in (self._ranges[e] for e in environments)
             for start in range(first, last, _BLOCK)
         ]
         every = 1 if at_most is None else -(-len(places) // at_most)
@@ -238,10 +278,34 @@ def _regress(
     j: int,
     parents: list[int],
     basis: Basis,
+    selections: Sequence[NDArray[np.intp]],
     share: float,
+    cost: float,
     derivatives: bool,
 ) -> _Part:
-    """Regress latent j on features of its parents; differentiate the logarithm of the variance."""
+    """Regress latent j on features of its parents; differentiate the logarithm of the variance.
+
+    The best of the `selections` of features is taken; each feature adds `cost` to F.
+    """
+    gram, n_rows = _gram(blocks, j, parents, basis)
+    fits = [_least_squares(gram, kept) for kept in selections]
+    values = [0.5 * share * np.log(fit.variance) + cost * len(fit.kept) for fit in fits]
+    best = int(np.argmin(values))
+    value, fit = float(values[best]), fits[best]
+    if not derivatives:
+        return _Part(value, np.zeros(0), np.zeros((0, 0)))
+    moments = _derivatives(blocks, j, parents, basis, fit.coefficients(basis.size), n_rows)
+    slope = moments.with_residual / fit.variance
+    inside = moments.with_features[fit.kept]
+    curved = moments.squares - inside.T @ cho_solve(fit.factor, inside, check_finite=False)
+    hessian = share * (curved / fit.variance - 2 * np.outer(slope, slope))
+    return _Part(value, share * slope, hessian)
+
+
+def _gram(
+    blocks: Callable[[], Iterator[Matrix]], j: int, parents: list[int], basis: Basis
+) -> tuple[Matrix, int]:
+    """Return the mean products of the features and, last, the child; and the number of rows."""
     size = basis.size
     gram, n_rows = np.zeros((size + 1, size + 1)), 0
     for z in blocks():
@@ -250,22 +314,32 @@ def _regress(
         gram[:size, size] += values.T @ child
         gram[size, size] += child @ child
         n_rows += len(z)
-    gram /= n_rows
-    inside, with_child = gram[:size, :size], gram[:size, size]
-    ridge = _RIDGE * np.trace(inside) / size * np.eye(size)
+    return gram / n_rows, n_rows
+
+
+@dataclass(frozen=True, eq=False)
+class _LeastSquares:
+    """A regression on some of the features."""
+
+    kept: NDArray[np.intp]
+    factor: tuple[Matrix, bool]
+    beta: Matrix
+    variance: float
+
+    def coefficients(self, size: int) -> NDArray[np.float32]:
+        """Return the coefficients of all features."""
+        everywhere = np.zeros(size, np.float32)
+        everywhere[self.kept] = self.beta
+        return everywhere
+
+
+def _least_squares(gram: Matrix, kept: NDArray[np.intp]) -> _LeastSquares:
+    inside, with_child = gram[np.ix_(kept, kept)], gram[kept, -1]
+    ridge = _RIDGE * np.trace(inside) / len(kept) * np.eye(len(kept))
     factor = cho_factor(inside + ridge, check_finite=False)
     beta = cho_solve(factor, with_child, check_finite=False)
-    variance = gram[size, size] - 2 * beta @ with_child + beta @ inside @ beta
-    value = 0.5 * share * float(np.log(variance))
-    if not derivatives:
-        return _Part(value, np.zeros(0), np.zeros((0, 0)))
-    moments = _derivatives(blocks, j, parents, basis, beta.astype(np.float32), n_rows)
-    slope = moments.with_residual / variance
-    curved = moments.squares - moments.with_features.T @ cho_solve(
-        factor, moments.with_features, check_finite=False
-    )
-    hessian = share * (curved / variance - 2 * np.outer(slope, slope))
-    return _Part(value, share * slope, hessian)
+    variance = gram[-1, -1] - 2 * beta @ with_child + beta @ inside @ beta
+    return _LeastSquares(kept, factor, beta, float(variance))
 
 
 @dataclass(frozen=True, eq=False)

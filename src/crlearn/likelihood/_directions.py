@@ -156,7 +156,7 @@ def _integer_weights(m: int) -> Matrix:
 
 
 def _squares(x: Matrix) -> Matrix:
-    return (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)
+    return (x[:, :, None] * x[:, None, :]).reshape(len(x), x.shape[1] ** 2)
 
 
 def _unit_rows(x: Matrix) -> Matrix:

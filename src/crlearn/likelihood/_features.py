@@ -59,6 +59,15 @@ class Basis:
         """Number of features."""
         return n_features(self.n_parents)
 
+    def selections(self) -> list[NDArray[np.intp]]:
+        """Return sets of features that a mechanism may consist of, by their positions."""
+        p, last = self.n_parents, self.size - 1
+        every = np.arange(self.size)
+        linear = every[: 1 + p]
+        with_root = np.append(linear, last)
+        along_parents = every[: 1 + p + p * len(_KNOTS)]
+        return [linear, with_root, along_parents, every]
+
     def fitted_to(self, rows: Iterable[tuple[Single, Single]]) -> Self:
         """Fit the form to the squares of the child: E[z^2 | t] = f(t)^2 + noise variance.
 

@@ -35,15 +35,12 @@ class Found:
         Encoder.
     graph
         Parents of each latent.
-    value
-        F.
     bic
-        Negative log-likelihood with the penalty, in nats.
+        Negative log-likelihood with the cost of the features, in nats.
     """
 
     H: Matrix
     graph: Graph
-    value: float
     bic: float
 
 
@@ -125,7 +122,7 @@ def adjacency_of(graph: Graph) -> NDArray[np.bool_]:
 
 def _fitted(model: AdditiveModel, H: Matrix, graph: Graph, max_steps: int) -> Found:
     H, value = model.minimise(H, graph, max_steps=max_steps)
-    return Found(H, graph, value, model.bic(value, graph))
+    return Found(H, graph, model.bic(value))
 
 
 def _best_neighbour(
@@ -137,18 +134,14 @@ def _best_neighbour(
     wanted = sorted({(j, parents) for graph in candidates for j, parents in enumerate(graph)})
     pieces = model.pieces(H, wanted)
     points = [_assembled(model, H, graph, pieces) for graph in candidates]
-    predictions = [
-        model.bic(point.after(point.step()), graph)
-        for point, graph in zip(points, candidates, strict=True)
-    ]
+    predictions = [model.bic(point.after(point.step())) for point in points]
     for k in np.argsort(predictions, kind="stable")[:n_tried]:
         if predictions[k] > now.bic + _HOPELESS:
             return None
         seen.add(candidates[k])
         fitted, value = model.minimise(H, candidates[k], max_steps=max_steps, start=points[k])
-        bic = model.bic(value, candidates[k])
-        if bic < now.bic - _LEAST_GAIN:
-            return Found(fitted, candidates[k], value, bic)
+        if model.bic(value) < now.bic - _LEAST_GAIN:
+            return Found(fitted, candidates[k], model.bic(value))
     return None
 
 
@@ -159,7 +152,7 @@ def _assembled(
 
 
 def _costs(model: AdditiveModel, H: Matrix) -> dict[tuple[int, Parents], float]:
-    """Return what each latent costs with each set of parents, penalty included."""
+    """Return what each latent costs with each set of parents, features included."""
     wanted = [
         (j, parents)
         for j in range(model.n)
@@ -167,7 +160,7 @@ def _costs(model: AdditiveModel, H: Matrix) -> dict[tuple[int, Parents], float]:
         for parents in combinations([i for i in range(model.n) if i != j], size)
     ]
     pieces = model.pieces(H, wanted, derivatives=False)
-    return {key: model.bic(piece.value, [key[1]]) for key, piece in pieces.items()}
+    return {key: model.bic(piece.value) for key, piece in pieces.items()}
 
 
 def _with_last(

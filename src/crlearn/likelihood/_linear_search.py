@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from crlearn.graph import closest_dag, topological_order
 from crlearn.likelihood._gaussian import expand, minimise, predicted
 from crlearn.likelihood._pools import Moments, Pools
+from crlearn.likelihood._robust import Linearised, overall_weights
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -24,6 +25,7 @@ BoolMatrix = NDArray[np.bool_]
 _GOOD_P_VALUE = 0.01
 _RANDOM_STARTS = 60
 _RANDOM_ORDERS = 12
+_TRIES = 6
 _TRIED_MOVES = 3
 _WORST_START = 1e8
 
@@ -49,11 +51,16 @@ class LinearFit:
 
 @dataclass(frozen=True)
 class GoodnessOfFit:
-    """Likelihood ratio to the saturated model, degrees of freedom, p-value."""
+    """Likelihood ratio to the saturated model, degrees of freedom, p-value.
+
+    The ratio is calibrated: noise need not be Gaussian for its p-value to hold. `inflation` is how
+    much larger than under Gaussian noise it was expected to be.
+    """
 
     ratio: float
     freedom: int
     p_value: float
+    inflation: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,30 +116,59 @@ class LinearProblem:
         masks[:, 1:] = 1 - np.eye(self.n)[:, None, :]
         return masks
 
-    def goodness_of_fit(self, value: float, masks: Matrix) -> GoodnessOfFit:
-        """Compare a fit with the saturated model, a Gaussian of its own for every environment."""
+    def linearised(self, H: Matrix, masks: Matrix) -> Linearised:
+        """Return the model around its best encoder."""
+        return Linearised.at(H, self.moments, self.pools, self.pool, masks)
+
+    def goodness_of_fit(
+        self, value: float, masks: Matrix, H: Matrix | None = None
+    ) -> GoodnessOfFit:
+        """Compare a fit with the saturated model, a Gaussian of its own for every environment.
+
+        Without the fitted encoder the ratio is calibrated by what all moments have in common:
+        cheap, and good enough for a search.
+        """
+        freedom = self._freedom(masks)
+        weights = (
+            overall_weights(self.moments)
+            if H is None
+            else self.linearised(H, masks).weights_of_fit()
+        )
+        ratio = weights.calibrated(self._ratio(value), freedom)
+        return GoodnessOfFit(ratio, freedom, float(chi2.sf(ratio, max(freedom, 1))), weights.mean)
+
+    def is_good(self, value: float, masks: Matrix, n_tries: int) -> bool:
+        """Whether nothing better is to be expected after so many tries.
+
+        If noise is not Gaussian, only large differences show in the fit: one try is not enough.
+        """
+        freedom = self._freedom(masks)
+        if chi2.sf(self._ratio(value), max(freedom, 1)) > _GOOD_P_VALUE:
+            return True
+        return n_tries >= _TRIES and self.goodness_of_fit(value, masks).p_value > _GOOD_P_VALUE
+
+    def _ratio(self, value: float) -> float:
+        """Return the likelihood ratio to the saturated model as it is."""
+        return max(0.0, 2 * self.n_samples * (value - self.moments.saturated))
+
+    def _freedom(self, masks: Matrix) -> int:
+        """Return the parameters that the saturated model has more."""
         n, n_environments = self.n, len(self.moments.sizes)
         used = self.pools.shares > 0
         saturated = n_environments * (n + n * (n + 1) // 2)
         regressions = int((masks.sum(axis=-1) * used).sum())
-        freedom = saturated - (n * (n - 1) + 2 * int(used.sum()) + regressions)
-        ratio = max(0.0, 2 * self.n_samples * (value - self.moments.saturated))
-        return GoodnessOfFit(ratio, freedom, float(chi2.sf(ratio, max(freedom, 1))))
-
-    def is_good(self, value: float, masks: Matrix) -> bool:
-        """Whether nothing better is to be found."""
-        return self.goodness_of_fit(value, masks).p_value > _GOOD_P_VALUE
+        return saturated - (n * (n - 1) + 2 * int(used.sum()) + regressions)
 
 
 def fit_linear(problem: LinearProblem, rng: np.random.Generator) -> LinearFit:
     """Find encoder and graph: without order, then the best order, then without needless edges."""
     start = fit_without_order(problem, rng)
     best: LinearFit | None = None
-    for order in _first_orders(problem, start, rng):
+    for n_tries, order in enumerate(_first_orders(problem, start, rng), start=1):
         found = search_orders(problem, start, order)
         if best is None or found.value < best.value:
             best = found
-        if problem.is_good(best.value, problem.masks(best.adjacency)):
+        if problem.is_good(best.value, problem.masks(best.adjacency), n_tries):
             break
     assert best is not None
     return prune(problem, best)
@@ -142,13 +178,13 @@ def fit_without_order(problem: LinearProblem, rng: np.random.Generator) -> Matri
     """Return the encoder of the model without order; it has local optima, so many starts."""
     masks = problem.masks_without_order()
     rows, lowest = np.eye(problem.n), np.inf
-    for H in _starts(problem, rng):
+    for n_tries, H in enumerate(_starts(problem, rng), start=1):
         if np.linalg.cond(H) > _WORST_START:
             continue
         found, value = minimise(H, problem.pools, masks)
         if value < lowest:
             rows, lowest = found, value
-        if problem.is_good(lowest, masks):
+        if problem.is_good(lowest, masks, n_tries):
             break
     return _intervened_rows(problem, rows) if problem.hard else rows
 
@@ -174,36 +210,47 @@ def search_orders(problem: LinearProblem, H: Matrix, order: Sequence[int]) -> Li
 
 
 def prune(problem: LinearProblem, fit: LinearFit) -> LinearFit:
-    """Remove edges while that lowers BIC; the encoder is fitted anew after each."""
+    """Remove edges while that lowers BIC; the encoder is fitted anew after each.
+
+    What an edge gains is divided by what it would gain for nothing if noise is not Gaussian.
+    """
     penalty = 0.5 * np.log(problem.n_samples)
     best = fit
+    around = problem.linearised(fit.H, problem.masks(fit.adjacency))
     while best.adjacency.any():
-        candidates = [_without(best.adjacency, edge) for edge in np.argwhere(best.adjacency)]
+        edges = np.argwhere(best.adjacency)
+        candidates = [_without(best.adjacency, edge) for edge in edges]
         values = [predicted(best.H, problem.pools, problem.masks(each)) for each in candidates]
-        found = _fitted(problem, best.H, candidates[int(np.argmin(values))], max_steps=20)
-        if (found.value - best.value) * problem.n_samples > penalty:
+        weights = np.array([around.weight_of_edge(edge) for edge in edges])
+        weakest = int(np.argmin((np.array(values) - best.value) / weights))
+        found = _fitted(problem, best.H, candidates[weakest], max_steps=20)
+        if (found.value - best.value) * problem.n_samples > penalty * weights[weakest]:
             break
         best = found
     return _fitted(problem, best.H, best.adjacency)
 
 
 def edge_p_values(problem: LinearProblem, fit: LinearFit) -> Matrix:
-    """Return the p-value of each edge: the likelihood ratio of the model without it."""
+    """Return the p-value of each edge: the calibrated likelihood ratio of the model without it."""
     p_values = np.ones(fit.adjacency.shape)
+    around = problem.linearised(fit.H, problem.masks(fit.adjacency))
     for edge in np.argwhere(fit.adjacency):
         without = _fitted(problem, fit.H, _without(fit.adjacency, edge), max_steps=20)
         ratio = 2 * problem.n_samples * max(0.0, without.value - fit.value)
-        p_values[tuple(edge)] = chi2.sf(ratio, 1)
+        freedom = around.coefficients_of_edge(edge)
+        p_values[tuple(edge)] = chi2.sf(ratio / around.weight_of_edge(edge), freedom)
     return p_values
 
 
 def standard_errors(problem: LinearProblem, fit: LinearFit) -> Matrix:
     """Return the standard error of what each row of the encoder has of the other latents."""
-    n = problem.n
-    hessian = expand(fit.H, problem.pools, problem.masks(fit.adjacency)).hessian
+    n, masks = problem.n, problem.masks(fit.adjacency)
+    hessian = expand(fit.H, problem.pools, masks).hessian
     covariance = np.linalg.pinv(problem.n_samples * hessian, hermitian=True)
+    variances = np.maximum(np.diag(covariance), 0)
+    variances = variances * problem.linearised(fit.H, masks).weights_of_encoder()
     errors = np.zeros(n * n)
-    errors[~np.eye(n, dtype=bool).ravel()] = np.sqrt(np.maximum(np.diag(covariance), 0))
+    errors[~np.eye(n, dtype=bool).ravel()] = np.sqrt(variances)
     return errors.reshape(n, n)
 
 

@@ -17,6 +17,19 @@ from numpy.typing import ArrayLike, NDArray
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 
+# How many rows of an environment fourth moments are taken of, and how many products of features.
+_MOST_ROWS = 20_000
+_MOST_PRODUCTS = 1_500_000_000
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows of each environment, and a matrix that they are still to be multiplied by."""
+
+    rows: tuple[Matrix, ...]
+    matrix: Matrix
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:
@@ -30,11 +43,14 @@ class Moments:
         ``(E, n)``.
     covariances
         Around the environment's own mean, ``(E, n, n)``.
+    sample
+        Rows from which fourth moments can be had; None: rows are taken for Gaussian.
     """
 
     sizes: NDArray[np.intp]
     means: Matrix
     covariances: Matrix
+    sample: Sample | None = None
 
     @classmethod
     def of(cls, environments: Sequence[Matrix]) -> Moments:
@@ -45,6 +61,7 @@ class Moments:
             np.array(
                 [np.cov(rows.T, bias=True).reshape(2 * rows.shape[1:]) for rows in environments]
             ),
+            Sample(tuple(environments), np.eye(environments[0].shape[1])),
         )
 
     @property
@@ -64,7 +81,12 @@ class Moments:
 
     def transformed(self, matrix: Matrix) -> Moments:
         """Return the moments of ``matrix @ x``."""
-        return Moments(self.sizes, self.means @ matrix.T, matrix @ self.covariances @ matrix.T)
+        return Moments(
+            self.sizes,
+            self.means @ matrix.T,
+            matrix @ self.covariances @ matrix.T,
+            None if self.sample is None else Sample(self.sample.rows, matrix @ self.sample.matrix),
+        )
 
     def pooled(self, weights: ArrayLike) -> Matrix:
         """Return covariances of mixtures of environments, each around the mixture's own mean.
@@ -81,6 +103,48 @@ class Moments:
     def saturated(self) -> float:
         """Half the log-determinants, weighted: the lowest value that any Gaussian model reaches."""
         return float(0.5 * self.shares @ np.linalg.slogdet(self.covariances)[1])
+
+    @cached_property
+    def quadratic_moments(self) -> Matrix | None:
+        """Second moments of `quadratic_features` of whitened rows, ``(2, E, m, m)``.
+
+        The features have mean zero, and for Gaussian rows the identity as their second moments.
+        Halves of the rows are kept apart: products of the two have no bias. None without rows.
+        """
+        if self.sample is None:
+            return None
+        return np.stack(
+            [
+                _quadratic_moments(rows @ self.sample.matrix.T, mean, covariance)
+                for rows, mean, covariance in zip(
+                    self.sample.rows, self.means, self.covariances, strict=True
+                )
+            ],
+            axis=1,
+        )
+
+
+def quadratic_features(y: Matrix) -> Matrix:
+    """Return y, its products, and squares less one over sqrt(2): mean 0, variance 1 if normal."""
+    a, b = np.triu_indices(y.shape[1])
+    products = y[:, a] * y[:, b]
+    products[:, a == b] = (products[:, a == b] - 1) / np.sqrt(2)
+    return np.concatenate([y, products], axis=1)
+
+
+def _quadratic_moments(rows: Matrix, mean: Matrix, covariance: Matrix) -> Matrix:
+    """Return the second moments in two halves of some of the rows, each ``(m, m)``."""
+    m = len(mean) * (len(mean) + 3) // 2
+    most = min(_MOST_ROWS, _MOST_PRODUCTS // m**2)
+    some = rows[:: -(-len(rows) // most)] - mean
+    whitened = np.linalg.solve(np.linalg.cholesky(covariance), some.T).T
+    sums = np.zeros((2, m, m))
+    for start in range(0, len(whitened), 2 * _BLOCK):
+        for half in (0, 1):
+            features = quadratic_features(whitened[start + half : start + 2 * _BLOCK : 2])
+            sums[half] += features.T @ features
+    counts = np.array([-(-len(whitened) // 2), len(whitened) // 2])
+    return sums / counts[:, None, None]
 
 
 @dataclass(frozen=True, eq=False)

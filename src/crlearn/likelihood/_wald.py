@@ -40,13 +40,15 @@ def wald_statistics(problem: LinearProblem, fit: LinearFit) -> Matrix:
 
     For hard interventions: the coefficient in pool 0. The uncertainty of the encoder is part of
     the standard error: with b(H) the regression at a fixed encoder, the variance of an estimate is
-    that of the regression plus db' V db, V being the covariance of the encoder.
+    that of the regression plus db' V db, V being the covariance of the encoder. All of it is as for
+    Gaussian noise, times the weight that `crlearn.likelihood._robust` has for the edge.
     """
     n, n_samples = problem.n, problem.n_samples
     hessian = expand(fit.H, problem.pools, problem.masks(fit.adjacency)).hessian
     curvature, axes = np.linalg.eigh(hessian)
     root = axes / np.sqrt(np.maximum(curvature, _SMALLEST_CURVATURE))
     off = ~np.eye(n, dtype=bool)
+    weights = edge_weights(problem, fit)
     statistics = np.zeros((n, n))
     for j in range(n):
         parents = np.flatnonzero(fit.adjacency[:, j])
@@ -62,8 +64,18 @@ def wald_statistics(problem: LinearProblem, fit: LinearFit) -> Matrix:
         change[:, parents] -= b[:, None] * regression[:, None, :]
         fixed = np.diag(precision) * residual[j] / problem.pools.shares[j, 0]
         moving = ((change[:, off] @ root) ** 2).sum(axis=1)
-        statistics[parents, j] = b / np.sqrt((fixed + moving) / n_samples)
+        variance = weights[parents, j] * (fixed + moving) / n_samples
+        statistics[parents, j] = b / np.sqrt(variance)
     return statistics
+
+
+def edge_weights(problem: LinearProblem, fit: LinearFit) -> Matrix:
+    """Return the weight of each edge in its likelihood ratio; 1 for Gaussian noise."""
+    weights = np.ones(fit.adjacency.shape)
+    around = problem.linearised(fit.H, problem.masks(fit.adjacency))
+    for edge in np.argwhere(fit.adjacency):
+        weights[tuple(edge)] = around.weight_of_edge(edge)
+    return weights
 
 
 def prune_by_wald(problem: LinearProblem, fit: LinearFit) -> Pruned:
@@ -82,19 +94,22 @@ def prune_by_wald(problem: LinearProblem, fit: LinearFit) -> Pruned:
         p_values[dropped] = chi2.sf(size[dropped] ** 2, 1)
         fit = _without(problem, fit, dropped)
         statistics = wald_statistics(problem, fit)
-    for edge in np.argwhere(fit.adjacency):
-        p_values[tuple(edge)] = _p_value(problem, fit, edge, statistics[tuple(edge)].item())
+    weights = edge_weights(problem, fit)
+    for edge in map(tuple, np.argwhere(fit.adjacency)):
+        p_values[edge] = _p_value(problem, fit, edge, statistics[edge].item(), weights[edge].item())
     return Pruned(fit, p_values)
 
 
-def _p_value(problem: LinearProblem, fit: LinearFit, edge: NDArray[np.intp], wald: float) -> float:
+def _p_value(
+    problem: LinearProblem, fit: LinearFit, edge: tuple[int, int], wald: float, weight: float
+) -> float:
     """Return the p-value of an edge: by likelihood ratio, unless there is no doubt."""
     statistic = wald**2
     if statistic < _CLEAR:
         dropped = np.zeros(fit.adjacency.shape, dtype=bool)
-        dropped[tuple(edge)] = True
+        dropped[edge] = True
         value = _without(problem, fit, dropped).value
-        statistic = 2 * problem.n_samples * max(0.0, value - fit.value)
+        statistic = 2 * problem.n_samples * max(0.0, value - fit.value) / weight
     return float(chi2.sf(statistic, 1))
 
 

@@ -7,10 +7,12 @@ from crlearn.methods._linear_intervention import (
     linear_intervention_crl,
     published_lscale_i,
 )
+from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
 
 # Every estimator class by name: what files and the command line may ask for.
 ESTIMATORS = {
-    method.__name__: method for method in (PCABaseline, ICABaseline, IVAE, LinearInterventionCRL)
+    method.__name__: method
+    for method in (PCABaseline, ICABaseline, IVAE, LinearInterventionCRL, MultiNodeCRL)
 }
 
 __all__ = [
@@ -18,10 +20,12 @@ __all__ = [
     "IVAE",
     "ICABaseline",
     "LinearInterventionCRL",
+    "MultiNodeCRL",
     "PCABaseline",
     "ica_baseline",
     "ivae",
     "linear_intervention_crl",
+    "multi_node_crl",
     "pca_baseline",
     "published_lscale_i",
 ]

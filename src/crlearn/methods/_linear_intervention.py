@@ -43,29 +43,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
-from scipy.stats import chi2
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from crlearn.base import (
     BaseCRL,
     Environments,
-    Scaling,
     check_environment_sizes,
     read_environments,
 )
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import transitive_closure
 from crlearn.likelihood import (
-    AdditiveModel,
-    Found,
     LinearFit,
     LinearProblem,
     Moments,
+    NonlinearFit,
     adjacency_of,
-    best_graph_at,
-    climb,
     edge_p_values,
     fit_linear,
+    fit_nonlinear,
     fit_without_order,
     graph_of,
     minimise,
@@ -73,6 +69,15 @@ from crlearn.likelihood import (
     standard_errors,
 )
 from crlearn.methods._baselines import whitening
+from crlearn.methods._interventional import (
+    FITS,
+    by_environment,
+    fit_check,
+    in_readable_units,
+    reference_first,
+    reference_of,
+    visibility_check,
+)
 from crlearn.methods._lscale import lscale_i
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
@@ -93,11 +98,6 @@ SOFT_GUARANTEE = Guarantee(
     "one latent",
 )
 
-_FITS = 1e-3  # p-value below which linear latents are given up
-_INVISIBLE = 0.01
-_ROWS_TO_SEARCH = 5_000  # of each environment
-_ROWS_TO_REFINE = 20_000
-
 
 def linear_intervention_crl(
     X: Matrix,
@@ -114,7 +114,7 @@ def linear_intervention_crl(
     groups = group_environments(environments, targets)
     span, column_checks = reduce_to_span(X, n_latents, groups)
     n = span.n_latents
-    rows = _by_environment(X @ span.matrix.T, groups)
+    rows = by_environment(X @ span.matrix.T, environments, groups.order)
     moments = Moments.of(rows)
     if groups.n_targets > n:
         groups = merge_groups(groups, moments, n)
@@ -122,11 +122,11 @@ def linear_intervention_crl(
 
     linear = fit_linear(problem, rng)
     fit = problem.goodness_of_fit(linear.value, problem.masks(linear.adjacency))
-    found: Found | None = None
-    if mechanisms == "nonlinear" or (mechanisms == "auto" and fit.p_value < _FITS):
-        found = fit_nonlinear(rows, problem, linear, rng)
+    found: NonlinearFit | None = None
+    if mechanisms == "nonlinear" or (mechanisms == "auto" and fit.p_value < FITS):
+        found = _nonlinear(rows, problem, linear, rng)
     H, adjacency = _answer(problem, linear, found)
-    encoder = _in_readable_units(H @ span.matrix, X, environments)
+    encoder = in_readable_units(H @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder),
@@ -138,8 +138,8 @@ def linear_intervention_crl(
             *groups.checks,
             _coverage_check(problem),
             check_environment_sizes(environments, n),
-            _visibility_check(problem.moments, groups),
-            _fit_check(fit.p_value, fit.ratio, fit.freedom, found),
+            visibility_check(problem.moments, environments.labels[groups.order]),
+            fit_check("single-node interventions fit", fit, is_linear=found is None),
         ),
         details={
             "mechanisms": "linear" if found is None else "nonlinear",
@@ -189,7 +189,7 @@ def published_lscale_i(
         random_state=seed,
     )
     exact = hard or full_rank
-    encoder = _in_readable_units(found.encoder, X, environments)
+    encoder = in_readable_units(found.encoder, X, environments)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder),
@@ -245,9 +245,8 @@ def group_environments(
     environments: Environments, targets: Mapping[Hashable, Hashable] | None
 ) -> Groups:
     """Say which latent each environment intervenes on; without `targets` each has its own."""
-    reference, check = _reference(environments)
-    others = np.array([e for e in range(len(environments)) if e != reference], dtype=np.intp)
-    names: Sequence[Any] = environments.labels[others].tolist()
+    order = reference_first(environments)
+    names: Sequence[Any] = environments.labels[order[1:]].tolist()
     if targets is not None:
         unknown = [name for name in names if name not in targets]
         if unknown:
@@ -258,7 +257,7 @@ def group_environments(
         names = [targets[name] for name in names]
     distinct = list(dict.fromkeys(names))
     latent = np.array([distinct.index(name) for name in names], dtype=np.intp)
-    return Groups(environments, np.concatenate([[reference], others]), latent, (check,))
+    return Groups(environments, order, latent, (reference_of(environments)[1],))
 
 
 def reduce_to_span(
@@ -321,36 +320,17 @@ def _similar_directions(moments: Moments, groups: Groups, n_latents: int) -> NDA
     return latent
 
 
-def fit_nonlinear(
+def _nonlinear(
     rows: Sequence[Matrix], problem: LinearProblem, linear: LinearFit, rng: np.random.Generator
-) -> Found:
-    """Find encoder and graph with nonlinear mechanisms: several starts, then more and more rows."""
-    sketch = _model(rows, problem, _ROWS_TO_SEARCH)
+) -> NonlinearFit:
+    """Start from the linear answer and from the model without an order."""
     H, adjacency = _answer(problem, linear, None)
-    encoders = (fit_without_order(problem, rng), H)
-    starts = [
-        (H, graph_of(adjacency)),
-        *((encoder, best_graph_at(sketch, encoder)) for encoder in encoders),
-    ]
-    best = min((climb(sketch, *start) for start in starts), key=lambda found: found.bic)
-    again = climb(sketch, best.H, best_graph_at(sketch, best.H))
-    best = min(best, again, key=lambda found: found.bic)
-    if max(map(len, rows)) <= _ROWS_TO_SEARCH:
-        return best
-    better = climb(_model(rows, problem, _ROWS_TO_REFINE), best.H, best.graph, n_tried=5)
-    if max(map(len, rows)) <= _ROWS_TO_REFINE:
-        return better
-    whole = _model(rows, problem, None)
-    H, value = whole.minimise(better.H, better.graph)
-    return Found(H, better.graph, value, whole.bic(value, better.graph))
-
-
-def _model(rows: Sequence[Matrix], problem: LinearProblem, most: int | None) -> AdditiveModel:
-    return AdditiveModel([each[:most] for each in rows], problem.pool, hard=problem.hard)
+    starts = [(H, graph_of(adjacency)), (fit_without_order(problem, rng), None), (H, None)]
+    return fit_nonlinear(rows, problem.pool, starts, hard=problem.hard)
 
 
 def _answer(
-    problem: LinearProblem, linear: LinearFit, found: Found | None
+    problem: LinearProblem, linear: LinearFit, found: NonlinearFit | None
 ) -> tuple[Matrix, BoolMatrix]:
     """Return the encoder and the graph as far as it can be known."""
     if found is not None:
@@ -383,78 +363,6 @@ def _coverage_check(problem: LinearProblem) -> Check:
         len(missing) == 0,
         "latents without an intervention: " + (", ".join(f"z{j}" for j in missing) or "none"),
     )
-
-
-def _reference(environments: Environments) -> tuple[int, Check]:
-    name = "reference environment"
-    if environments.reference is not None:
-        label = environments.labels[environments.reference]
-        return environments.reference, Check(name, True, f"{label}, as given")
-    zero = np.flatnonzero(environments.labels == 0)
-    if len(zero):
-        return int(zero[0]), Check(name, True, "the one labelled 0")
-    return 0, Check(
-        name,
-        False,
-        f"none is labelled 0, so {environments.labels[0]} was taken; name it by reference=",
-    )
-
-
-def _by_environment(rows: Matrix, groups: Groups) -> list[Matrix]:
-    """Return the rows of each environment, the reference first; none may have too few."""
-    environments = groups.environments
-    small = environments.counts <= rows.shape[1]
-    if small.any():
-        raise ValueError(
-            f"Every environment needs more than {rows.shape[1]} rows, one for each latent and one "
-            f"more. Too few are in: {', '.join(map(str, environments.labels[small][:8]))}."
-        )
-    return [rows[environments.codes == e] for e in groups.order]
-
-
-def _visibility_check(moments: Moments, groups: Groups) -> Check:
-    """Check that every environment differs from the reference in mean or covariance."""
-    p_values = np.array([_p_value_of_equality(moments, e) for e in range(1, len(moments.sizes))])
-    hidden = groups.environments.labels[groups.order[1:]][p_values > _INVISIBLE]
-    return Check(
-        "interventions are visible",
-        len(hidden) == 0,
-        "environments that cannot be told from the reference: "
-        + (", ".join(map(str, hidden[:8])) or "none"),
-    )
-
-
-def _p_value_of_equality(moments: Moments, e: int) -> float:
-    """Return the p-value of the hypothesis that environment e is like the reference."""
-    n = moments.n_variables
-    weights = np.zeros(len(moments.sizes))
-    weights[[0, e]] = moments.sizes[[0, e]]
-    apart = moments.sizes[[0, e]] @ np.linalg.slogdet(moments.covariances[[0, e]])[1]
-    together = weights.sum() * np.linalg.slogdet(moments.pooled(weights))[1]
-    return float(chi2.sf(together - apart, n + n * (n + 1) // 2))
-
-
-def _fit_check(p_value: float, ratio: float, freedom: int, found: Found | None) -> Check:
-    name = "single-node interventions fit"
-    detail = f"likelihood ratio {ratio:.0f} with {freedom} degrees of freedom, p = {p_value:.2g}"
-    if found is not None:
-        return Check(name, None, f"{detail} for linear latents; nonlinear ones were fitted")
-    return Check(name, p_value >= _FITS, detail)
-
-
-def _in_readable_units(matrix: Matrix, X: Matrix, environments: Environments) -> LinearEncoder:
-    """Give each latent sd 1 in the reference environment, and a positive largest coefficient.
-
-    Coefficients are compared for standardised features, so that units do not matter.
-    """
-    reference, _ = _reference(environments)
-    rows = X[environments.codes == reference]
-    scale = (rows @ matrix.T).std(axis=0)
-    standardised = matrix * Scaling.of(X).scale
-    largest = np.abs(standardised).argmax(axis=1)
-    signs = np.where(standardised[np.arange(len(matrix)), largest] < 0, -1.0, 1.0)
-    matrix = matrix * (signs / np.where(scale > 0, scale, 1.0))[:, None]
-    return LinearEncoder(matrix, Scaling.of(rows).mean)
 
 
 class LinearInterventionCRL(BaseCRL):

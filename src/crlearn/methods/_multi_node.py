@@ -1,0 +1,222 @@
+"""Linear mixing, interventions on unknown sets of latents (the setting of UMNI-CRL).
+
+Recovers the latents, the graph among them and the targets of every environment from an
+observational environment and others, each of which changes the mechanisms of some latents; nobody
+needs to know which. The 0/1 matrix of targets must have full rank. With hard interventions each
+latent is recovered up to scale and the graph exactly; with soft ones each latent up to a mixture
+with its ancestors, and the graph up to its transitive closure.
+
+The paper estimates score differences and looks for integer combinations of environments that act
+like an intervention on one latent, by enumerating them and cutting singular values. This
+implementation maximises one likelihood over all environments:
+
+1. X is reduced to the span of the mixing and whitened.
+2. *Peeling*: a latent whose causes are known gives a direction in which precision matrices differ
+   by rank one. The environments in which it has one mechanism, and those in which it has another,
+   are read from the likelihood of its conditional distribution.
+3. *Joint fit*: every latent is regressed on its predecessors over the environments that leave it
+   alone. Against a Gaussian of its own for every environment this is a test of the whole answer;
+   while it fails, targets and order are changed.
+4. Edges that are not needed are dropped.
+5. *Nonlinear mechanisms*, if linear ones do not fit: as in `LinearInterventionCRL`, and targets
+   are revised as well.
+
+Time grows linearly in the rows (one pass to reduce X; without step 5 nothing else sees them), and
+about as m n^4 in the number of environments and latents.
+
+References
+----------
+Varıcı, Acartürk, Shanmugam and Tajer, Linear causal representation learning from unknown multi-node
+interventions, NeurIPS 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import StrOptions
+
+from crlearn.base import BaseCRL, Environments, check_environment_sizes, read_environments
+from crlearn.graph import topological_order, transitive_closure
+from crlearn.likelihood import (
+    LinearFit,
+    LinearProblem,
+    Moments,
+    NonlinearFit,
+    TargetFit,
+    adjacency_of,
+    find_targets,
+    fit_nonlinear,
+    graph_of,
+    standard_errors,
+)
+from crlearn.methods._baselines import whitening
+from crlearn.methods._interventional import (
+    FITS,
+    by_environment,
+    fit_check,
+    in_readable_units,
+    reference_first,
+    reference_of,
+    visibility_check,
+)
+from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
+
+Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
+
+HARD_GUARANTEE = Guarantee(
+    latents="scale",
+    graph="exact",
+    text="each latent up to scale and order, the exact graph and the targets of each environment, "
+    "if the mixing is linear, interventions cut latents off their parents, in one way for each "
+    "latent, and the 0/1 matrix of targets has full rank",
+)
+SOFT_GUARANTEE = Guarantee(
+    latents="ancestors",
+    graph="closure",
+    text="each latent up to scale, order and a mixture with its ancestors, who is an ancestor of "
+    "whom, and the targets of each environment, if the mixing is linear, interventions change "
+    "mechanisms in one way for each latent, and the 0/1 matrix of targets has full rank",
+)
+
+
+def multi_node_crl(
+    X: Matrix,
+    environments: Environments,
+    n_latents: int | None = None,
+    *,
+    interventions: Literal["hard", "soft"] = "hard",
+    mechanisms: Literal["auto", "linear", "nonlinear"] = "auto",
+    seed: int = 0,
+) -> Result:
+    """Recover latents, graph and targets; see the module's text."""
+    hard = interventions == "hard"
+    order = reference_first(environments)
+    span, column_checks = whitening(X, n_latents)
+    if n_latents is None and span.n_latents == X.shape[1]:
+        # Measurement noise fills all dimensions; what interventions can tell apart is the limit.
+        n = min(span.n_latents, len(environments) - 1)
+        span = LinearEncoder(span.matrix[:n], span.offset)
+    rows = by_environment(X @ span.matrix.T, environments, order)
+    moments = Moments.of(rows)
+
+    linear = find_targets(moments, rng=np.random.default_rng(seed), hard=hard)
+    fit = linear.goodness_of_fit
+    found: NonlinearFit | None = None
+    if mechanisms == "nonlinear" or (mechanisms == "auto" and fit.p_value < FITS):
+        starts = [(linear.encoder, graph_of(linear.parents)), (linear.encoder, None)]
+        pool = linear.targets.T.astype(np.intp)
+        found = fit_nonlinear(rows, pool, starts, hard=hard, unknown_targets=True)
+    H, adjacency, targets = _answer(linear, found, hard)
+    encoder = in_readable_units(H @ span.matrix, X, environments)
+    return Result(
+        encoder=encoder,
+        decoder=LinearDecoder.undoing(encoder),
+        guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
+        adjacency=adjacency,
+        targets=targets[np.argsort(order)],
+        checks=(
+            *column_checks,
+            reference_of(environments)[1],
+            check_environment_sizes(environments, span.n_latents),
+            visibility_check(moments, environments.labels[order]),
+            fit_check("interventions on sets of latents fit", fit, is_linear=found is None),
+        ),
+        details={
+            "mechanisms": "linear" if found is None else "nonlinear",
+            "likelihood_ratio": fit.ratio,
+            "degrees_of_freedom": fit.freedom,
+            "p_value": fit.p_value,
+            "edge_p_values": linear.edge_p_values if found is None else None,
+            "encoder_standard_errors": _standard_errors(moments, linear) if found is None else None,
+            "bic": None if found is None else found.bic,
+        },
+    )
+
+
+def _answer(
+    linear: TargetFit, found: NonlinearFit | None, hard: bool
+) -> tuple[Matrix, BoolMatrix, BoolMatrix]:
+    """Return encoder, graph as far as it can be known, and targets; causes come first."""
+    if found is None:
+        return linear.encoder, linear.adjacency, linear.targets
+    adjacency = adjacency_of(found.graph)
+    order = topological_order(adjacency)
+    adjacency = adjacency[np.ix_(order, order)]
+    known = adjacency if hard else transitive_closure(adjacency)
+    return found.H[order], known, found.pool[order].T.astype(bool)
+
+
+def _standard_errors(moments: Moments, linear: TargetFit) -> Matrix:
+    problem = LinearProblem(moments, linear.targets.T.astype(np.intp), hard=True)
+    return standard_errors(problem, LinearFit(linear.encoder, linear.parents, linear.value))
+
+
+class MultiNodeCRL(BaseCRL):
+    """Latents, graph and targets from interventions on unknown sets of latents (UMNI-CRL).
+
+    `y` holds one environment label a row. One environment is observational; each of the others
+    changes the mechanisms of some latents, and there are at least as many as latents. Latents are
+    numbered causes first.
+
+    Parameters
+    ----------
+    n_latents
+        Number of latents; None: the rank of X, or, if noise fills all dimensions, the number of
+        environments beside the reference.
+    interventions
+        ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
+        be recovered then.
+    mechanisms
+        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
+    reference
+        Label of the observational environment; None: the one labelled 0.
+    random_state
+        Seed of the starts.
+
+    Examples
+    --------
+    >>> from crlearn import MultiNodeCRL
+    >>> from crlearn.data import make_multi_node
+    >>> world = make_multi_node(n_latents=3, n_features=10, n_samples=2000, random_state=0)
+    >>> model = MultiNodeCRL(interventions="hard", random_state=0).fit(world.X, world.y)
+    >>> model.result_.targets.shape  # which environment intervenes on which latent
+    (4, 3)
+    """
+
+    _requires_y = True
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **BaseCRL._parameter_constraints,
+        "interventions": [StrOptions({"hard", "soft"})],
+        "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
+        "reference": "no_validation",
+    }
+
+    def __init__(
+        self,
+        n_latents: int | None = None,
+        *,
+        interventions: str = "hard",
+        mechanisms: str = "auto",
+        reference: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_latents = n_latents
+        self.interventions = interventions
+        self.mechanisms = mechanisms
+        self.reference = reference
+        self.random_state = random_state
+
+    def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
+        assert y is not None
+        return multi_node_crl(
+            X,
+            read_environments(y, self.reference),
+            self.n_latents,
+            interventions=self.interventions,  # type: ignore[arg-type]
+            mechanisms=self.mechanisms,  # type: ignore[arg-type]
+            seed=seed,
+        )
