@@ -85,3 +85,29 @@ def test_empty_pools_weigh_nothing_and_are_finite():
     np.testing.assert_array_equal(pools.shares[[0, 2], 1], 0)
     assert np.isfinite(pools.covariances).all()
     assert (np.linalg.eigvalsh(pools.covariances) > 0).all()
+
+
+def test_quadratic_moments_are_the_identity_for_gaussian_rows(rows_of, multi_node):
+    population = multi_node(0, 3)
+    moments = Moments.of(rows_of(population, [40_000] * 4))
+    found = moments.quadratic_moments
+    assert found is not None
+    assert found.shape == (2, 4, 9, 9)
+    np.testing.assert_allclose(found, np.broadcast_to(np.eye(9), found.shape), atol=0.12)
+    assert population.moments.quadratic_moments is None
+
+
+def test_quadratic_moments_follow_a_transformation():
+    rng = np.random.default_rng(0)
+    rows, matrix = [rng.laplace(size=(500, 2)) for _ in range(2)], rng.standard_normal((2, 2))
+    moved = Moments.of(rows).transformed(matrix).quadratic_moments
+    direct = Moments.of([each @ matrix.T for each in rows]).quadratic_moments
+    assert moved is not None
+    assert direct is not None
+    np.testing.assert_allclose(moved, direct, atol=1e-8)
+
+
+def test_quadratic_moments_show_heavy_tails():
+    found = Moments.of([np.random.default_rng(0).laplace(size=(50_000, 1))]).quadratic_moments
+    assert found is not None
+    assert found[:, 0, 1, 1].mean() == pytest.approx(2.5, abs=0.2)  # half of kurtosis less one

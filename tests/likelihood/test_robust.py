@@ -24,6 +24,7 @@ def drawn(seed: int, noise: str, n_rows: int = 500) -> tuple[LinearProblem, Line
     world = make_linear_interventional(
         N, N, n_rows, noise=noise, min_edge_effect=None, random_state=seed
     )
+    assert world.truth is not None
     problem = LinearProblem(
         Moments.of([world.X[world.y == e] for e in range(N + 1)]), pool_of(N), hard=True
     )

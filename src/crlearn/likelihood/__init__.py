@@ -20,7 +20,7 @@ from crlearn.likelihood._linear_search import (
     edge_p_values,
     fit_linear,
     fit_without_order,
-    rows_inside,
+    rows_most_changed,
     standard_errors,
 )
 from crlearn.likelihood._noise_search import NoisyFit, fit_with_noise
@@ -52,6 +52,6 @@ __all__ = [
     "graph_of",
     "minimise",
     "objective",
-    "rows_inside",
+    "rows_most_changed",
     "standard_errors",
 ]

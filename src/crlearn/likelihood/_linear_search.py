@@ -116,6 +116,14 @@ class LinearProblem:
         masks[:, 1:] = 1 - np.eye(self.n)[:, None, :]
         return masks
 
+    @property
+    def edge_cost(self) -> float:
+        """What an edge must gain in nats: BIC, extended by the number of pairs it is chosen from.
+
+        Plain BIC takes one edge in a thousand where there is none, which is too many for a graph.
+        """
+        return float(0.5 * np.log(self.n_samples) + np.log(max(1, self.n * (self.n - 1) // 2)))
+
     def linearised(self, H: Matrix, masks: Matrix) -> Linearised:
         """Return the model around its best encoder."""
         return Linearised.at(H, self.moments, self.pools, self.pool, masks)
@@ -210,11 +218,10 @@ def search_orders(problem: LinearProblem, H: Matrix, order: Sequence[int]) -> Li
 
 
 def prune(problem: LinearProblem, fit: LinearFit) -> LinearFit:
-    """Remove edges while that lowers BIC; the encoder is fitted anew after each.
+    """Remove edges while that lowers BIC (with `edge_cost`); the encoder is fitted anew after each.
 
     What an edge gains is divided by what it would gain for nothing if noise is not Gaussian.
     """
-    penalty = 0.5 * np.log(problem.n_samples)
     best = fit
     around = problem.linearised(fit.H, problem.masks(fit.adjacency))
     while best.adjacency.any():
@@ -224,7 +231,7 @@ def prune(problem: LinearProblem, fit: LinearFit) -> LinearFit:
         weights = np.array([around.weight_of_edge(edge) for edge in edges])
         weakest = int(np.argmin((np.array(values) - best.value) / weights))
         found = _fitted(problem, best.H, candidates[weakest], max_steps=20)
-        if (found.value - best.value) * problem.n_samples > penalty * weights[weakest]:
+        if (found.value - best.value) * problem.n_samples > problem.edge_cost * weights[weakest]:
             break
         best = found
     return _fitted(problem, best.H, best.adjacency)
@@ -254,17 +261,31 @@ def standard_errors(problem: LinearProblem, fit: LinearFit) -> Matrix:
     return errors.reshape(n, n)
 
 
-def rows_inside(problem: LinearProblem, fit: LinearFit) -> Matrix:
-    """Return, for soft interventions, the noise of each latent as its intervention leaves it."""
+def rows_most_changed(problem: LinearProblem, fit: LinearFit) -> Matrix:
+    """Return, for soft interventions, the mixture of each latent and its parents that changes most.
+
+    An intervention replaces the row r of a latent's noise by a row q, and the precision matrix
+    changes by qq' - rr'. Every combination of the two is as good as any other by the theory. The
+    one that is taken, the leading eigenvector for whitened data, is the paper's choice; it is
+    closer to the latent itself than q or r in the paper's worlds (MCC 0.98, 0.97 and 0.75).
+    """
+    root = np.linalg.cholesky(problem.moments.covariances[0])
     rows = fit.H.copy()
-    for j in range(problem.n):
-        parents = np.flatnonzero(fit.adjacency[:, j])
-        if len(parents) == 0 or not problem.covered[j]:
-            continue
-        covariance = fit.H @ problem.pools.covariances[j, 1] @ fit.H.T
-        inside = covariance[np.ix_(parents, parents)]
-        rows[j] -= np.linalg.solve(inside, covariance[parents, j]) @ fit.H[parents]
+    for j in np.flatnonzero(problem.covered & fit.adjacency.any(axis=0)).tolist():
+        outside, inside = (_noise_row(problem, fit, j, p) @ root for p in (0, 1))
+        change = np.outer(inside, inside) - np.outer(outside, outside)
+        values, vectors = np.linalg.eigh(change)
+        rows[j] = np.linalg.solve(root.T, vectors[:, np.abs(values).argmax()])
     return rows
+
+
+def _noise_row(problem: LinearProblem, fit: LinearFit, j: int, p: int) -> Matrix:
+    """Return the row of a latent less its regression on its parents in a pool, with variance 1."""
+    parents = np.flatnonzero(fit.adjacency[:, j])
+    covariance = problem.pools.covariances[j, p]
+    H = fit.H[parents]
+    row = fit.H[j] - np.linalg.solve(H @ covariance @ H.T, H @ covariance @ fit.H[j]) @ H
+    return row / np.sqrt(row @ covariance @ row)
 
 
 def _starts(problem: LinearProblem, rng: np.random.Generator) -> Iterator[Matrix]:

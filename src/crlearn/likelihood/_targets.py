@@ -26,7 +26,13 @@ from crlearn.likelihood._candidates import (
     target_splits,
 )
 from crlearn.likelihood._gaussian import minimise, objective, predicted
-from crlearn.likelihood._linear_search import GoodnessOfFit, LinearFit, LinearProblem
+from crlearn.likelihood._linear_search import (
+    GoodnessOfFit,
+    LinearFit,
+    LinearProblem,
+    rows_most_changed,
+    standard_errors,
+)
 from crlearn.likelihood._peeling import Peeling, peel
 from crlearn.likelihood._pools import Moments
 from crlearn.likelihood._wald import prune_by_wald
@@ -59,7 +65,8 @@ class TargetFit:
     Attributes
     ----------
     encoder
-        One row for each latent, in the coordinates of the moments. In environment 0 every latent
+        One row for each latent, in the coordinates of the moments; for soft interventions the
+        mixture with ancestors that changes most. In environment 0 every latent
         has variance 1; the largest entry of a row is positive.
     targets
         ``targets[e, j]`` is True if environment e intervenes on latent j, ``(E, n)``; nothing is a
@@ -73,6 +80,8 @@ class TargetFit:
         ``edge_p_values[i, j]`` is the p-value of i -> j in `parents`: likelihood ratio of the model
         without the edge, or Wald's test where there is no doubt. Edges that were dropped have the
         value that they had then; 1 where the order excludes an edge.
+    standard_errors
+        Of what each row of the fitted model has of the other latents, ``(n, n)``.
     value
         Mean negative log-likelihood, up to a constant.
     goodness_of_fit
@@ -84,6 +93,7 @@ class TargetFit:
     adjacency: BoolMatrix
     parents: BoolMatrix
     edge_p_values: Matrix
+    standard_errors: Matrix
     value: float
     goodness_of_fit: GoodnessOfFit
 
@@ -119,12 +129,14 @@ def find_targets(
     order = _causal_order(fit.adjacency, problem.pool)
     among = np.ix_(order, order)
     parents = fit.adjacency[among]
+    rows = fit.H if hard else rows_most_changed(problem, fit)
     return TargetFit(
-        encoder=_normalised(fit.H[order], moments.covariances[0]),
+        encoder=_normalised(rows[order], moments.covariances[0]),
         targets=problem.pool[order].T.astype(bool),
         adjacency=parents if hard else transitive_closure(parents),
         parents=parents,
         edge_p_values=pruned.p_values[among],
+        standard_errors=standard_errors(problem, fit)[among],
         value=fit.value,
         goodness_of_fit=problem.goodness_of_fit(fit.value, problem.masks(fit.adjacency)),
     )

@@ -65,7 +65,7 @@ from crlearn.likelihood import (
     fit_without_order,
     graph_of,
     minimise,
-    rows_inside,
+    rows_most_changed,
     standard_errors,
 )
 from crlearn.methods._baselines import whitening
@@ -336,7 +336,7 @@ def _answer(
     if found is not None:
         H, adjacency = found.H, adjacency_of(found.graph)
     else:
-        H = linear.H if problem.hard else rows_inside(problem, linear)
+        H = linear.H if problem.hard else rows_most_changed(problem, linear)
         adjacency = linear.adjacency
     known = adjacency if problem.hard else transitive_closure(adjacency)
     return H, known & problem.covered & problem.covered[:, None]

@@ -41,8 +41,6 @@ from sklearn.utils._param_validation import StrOptions
 from crlearn.base import BaseCRL, Environments, check_environment_sizes, read_environments
 from crlearn.graph import topological_order, transitive_closure
 from crlearn.likelihood import (
-    LinearFit,
-    LinearProblem,
     Moments,
     NonlinearFit,
     TargetFit,
@@ -50,7 +48,6 @@ from crlearn.likelihood import (
     find_targets,
     fit_nonlinear,
     graph_of,
-    standard_errors,
 )
 from crlearn.methods._baselines import whitening
 from crlearn.methods._interventional import (
@@ -131,7 +128,7 @@ def multi_node_crl(
             "degrees_of_freedom": fit.freedom,
             "p_value": fit.p_value,
             "edge_p_values": linear.edge_p_values if found is None else None,
-            "encoder_standard_errors": _standard_errors(moments, linear) if found is None else None,
+            "encoder_standard_errors": linear.standard_errors if found is None else None,
             "bic": None if found is None else found.bic,
         },
     )
@@ -148,11 +145,6 @@ def _answer(
     adjacency = adjacency[np.ix_(order, order)]
     known = adjacency if hard else transitive_closure(adjacency)
     return found.H[order], known, found.pool[order].T.astype(bool)
-
-
-def _standard_errors(moments: Moments, linear: TargetFit) -> Matrix:
-    problem = LinearProblem(moments, linear.targets.T.astype(np.intp), hard=True)
-    return standard_errors(problem, LinearFit(linear.encoder, linear.parents, linear.value))
 
 
 class MultiNodeCRL(BaseCRL):
