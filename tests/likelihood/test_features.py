@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.likelihood._features import Basis, n_features
+from crlearn.likelihood._features import Basis
 
 ROWS = np.random.default_rng(0).standard_normal((40, 2))
 
@@ -24,7 +24,7 @@ def numerical_slope(basis: Basis, coefficients: np.ndarray, step: float = 1e-5) 
 def basis() -> Basis:
     plain = Basis.plain(2)
     form = np.array([[0.5, 0.1, 0.0], [0.1, 1.0, 0.2], [0.0, 0.2, 2.0]])
-    return Basis(plain.directions.astype(float), plain.knots.astype(float), form)
+    return Basis(plain.directions.astype(float), plain.knots.astype(float), form, plain.n_axes)
 
 
 @pytest.fixture
@@ -34,9 +34,21 @@ def coefficients(basis: Basis) -> np.ndarray:
 
 @pytest.mark.parametrize("n_parents", [1, 2, 3])
 def test_sizes_agree(n_parents: int):
-    rows = np.zeros((3, n_parents), np.float32)
-    assert Basis.plain(n_parents)(rows).values.shape == (3, n_features(n_parents))
-    assert n_features(0) == 1
+    basis = Basis.plain(n_parents)
+    assert basis(np.zeros((3, n_parents), np.float32)).values.shape == (3, basis.size)
+    linear, quadratic, with_root, along_parents, every = (
+        len(selection.kept) for selection in basis.selections()
+    )
+    assert (linear, with_root, every) == (1 + n_parents, 2 + n_parents, basis.size)
+    assert quadratic == linear + n_parents * (n_parents + 1) // 2
+    assert along_parents == linear + 5 * n_parents
+
+
+def test_products_of_parents(basis: Basis):
+    t = ROWS[:, :2]
+    np.testing.assert_allclose(
+        basis(t).values[:, 3:6], np.column_stack([t[:, 0] ** 2, t[:, 0] * t[:, 1], t[:, 1] ** 2])
+    )
 
 
 def test_slopes_are_derivatives(basis: Basis, coefficients: np.ndarray):

@@ -58,7 +58,9 @@ def test_costs_are_those_of_regressions(hard: bool):
             residual = y - given @ np.linalg.lstsq(given, y, rcond=None)[0]
             total += 0.5 * len(y) * np.log(np.mean(residual**2))
         expected.append(total)
-    np.testing.assert_allclose(row_costs(products, rows, hard), expected, atol=1e-2)  # a small ridge
+    np.testing.assert_allclose(
+        row_costs(products, rows, hard), expected, atol=1e-2
+    )  # a small ridge
 
 
 @pytest.mark.parametrize("wrong", [[[0, 1, 0, 0], [0, 0, 1, 1]], [[0, 1, 1, 0], [0, 1, 0, 0]]])

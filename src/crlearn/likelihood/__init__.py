@@ -23,6 +23,7 @@ from crlearn.likelihood._linear_search import (
     rows_most_changed,
     standard_errors,
 )
+from crlearn.likelihood._noise_graph import CurvedAnswer, refine_nonlinear
 from crlearn.likelihood._noise_search import NoisyFit, fit_with_noise
 from crlearn.likelihood._nonlinear_search import NonlinearFit, fit_nonlinear
 from crlearn.likelihood._pools import Moments, Pools
@@ -30,6 +31,7 @@ from crlearn.likelihood._targets import TargetFit, find_targets
 
 __all__ = [
     "AdditiveModel",
+    "CurvedAnswer",
     "Found",
     "GoodnessOfFit",
     "LinearFit",
@@ -52,6 +54,7 @@ __all__ = [
     "graph_of",
     "minimise",
     "objective",
+    "refine_nonlinear",
     "rows_most_changed",
     "standard_errors",
 ]

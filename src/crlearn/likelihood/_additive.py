@@ -27,13 +27,14 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
 from os import cpu_count
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
-from crlearn.likelihood._features import Basis
+from crlearn.likelihood._features import KNOTS, Basis, Selection
 from crlearn.likelihood._newton import Expansion, descend
 from crlearn.likelihood._pools import Moments, Pools
 
@@ -42,7 +43,8 @@ Parents = tuple[int, ...]
 
 _BLOCK = 2048  # rows whose features stay in the cache
 _BLOCKS_FOR_THE_FORM = 6
-_RIDGE = 1e-6
+_RIDGE = 1e-6  # of the mean square of each feature
+_SMALLEST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,11 @@ class AdditiveModel:
     choose_features
         Whether each mechanism takes only the features that pay for themselves, which is right for
         comparing graphs. With a given graph the encoder has less bias if it takes all of them.
+    knots
+        Where mechanisms can bend along each parent, in standard units.
+    precision
+        Of the rows and features. Double precision is needed where noises are tiny beside the
+        latents, and takes twice as long.
     """
 
     def __init__(
@@ -91,14 +98,18 @@ class AdditiveModel:
         *,
         hard: bool,
         choose_features: bool = True,
+        knots: tuple[float, ...] = KNOTS,
+        precision: Literal["single", "double"] = "single",
     ) -> None:
         ends = np.cumsum([len(rows) for rows in environments])
         self.n = environments[0].shape[1]
         self.n_rows = int(ends[-1])
         self.hard = hard
         self.choose_features = choose_features
+        self.knots = knots
         self.pool = pool
-        self._rows = np.concatenate(environments).astype(np.float32)
+        self._dtype = np.float32 if precision == "single" else np.float64
+        self._rows = np.concatenate(environments).astype(self._dtype)
         self._ranges = list(zip([0, *ends[:-1]], ends, strict=True))
         self._moments = Moments.of(environments)
         self._mean = self._moments.shares @ self._moments.means
@@ -231,15 +242,15 @@ class AdditiveModel:
         blocks = self._blocks(H, np.flatnonzero(self.pool[j] == p))
         basis = self._basis(H, j, parents, p)
         share, cost = self._pools.shares[j, p], 0.5 * np.log(self.n_rows) / self.n_rows
-        kept = basis.selections() if self.choose_features else [np.arange(basis.size)]
-        return _regress(blocks, j, list(parents), basis, kept, share, cost, derivatives)
+        selections = basis.selections() if self.choose_features else [basis.everything()]
+        return _regress(blocks, j, list(parents), basis, selections, share, cost, derivatives)
 
     def _basis(self, H: Matrix, j: int, parents: Parents, p: int) -> Basis:
         """Return the features of the parents, fitted to some rows of a pool."""
         columns, some = list(parents), np.flatnonzero(self.pool[j] == p)
         blocks = self._blocks(H, some, at_most=_BLOCKS_FOR_THE_FORM)
-        origin = (H @ self._mean).astype(np.float32)[j]  # the child, counted from its own origin
-        return Basis.plain(len(parents)).fitted_to(
+        origin = (H @ self._mean).astype(self._dtype)[j]  # the child, counted from its own origin
+        return Basis.plain(len(parents), self.knots).fitted_to(
             (z[:, columns], z[:, j] + origin) for z in blocks()
         )
 
@@ -247,7 +258,7 @@ class AdditiveModel:
         self, H: Matrix, environments: NDArray[np.intp], at_most: int | None = None
     ) -> Callable[[], Iterator[Matrix]]:
         """Return a function that yields the latents of the rows, block by block."""
-        encoder, mean = H.T.astype(np.float32), (H @ self._mean).astype(np.float32)
+        encoder, mean = H.T.astype(self._dtype), (H @ self._mean).astype(self._dtype)
         places = [
             slice(start, min(start + _BLOCK, last))
             for first, last in (self._ranges[e] for e in environments)
@@ -278,18 +289,21 @@ def _regress(
     j: int,
     parents: list[int],
     basis: Basis,
-    selections: Sequence[NDArray[np.intp]],
+    selections: Sequence[Selection],
     share: float,
     cost: float,
     derivatives: bool,
 ) -> _Part:
     """Regress latent j on features of its parents; differentiate the logarithm of the variance.
 
-    The best of the `selections` of features is taken; each feature adds `cost` to F.
+    The best of the `selections` of features is taken; each parameter adds `cost` to F.
     """
     gram, n_rows = _gram(blocks, j, parents, basis)
-    fits = [_least_squares(gram, kept) for kept in selections]
-    values = [0.5 * share * np.log(fit.variance) + cost * len(fit.kept) for fit in fits]
+    fits = [_least_squares(gram, selection.kept) for selection in selections]
+    values = [
+        0.5 * share * np.log(fit.variance) + cost * selection.n_parameters
+        for fit, selection in zip(fits, selections, strict=True)
+    ]
     best = int(np.argmin(values))
     value, fit = float(values[best]), fits[best]
     if not derivatives:
@@ -326,20 +340,31 @@ class _LeastSquares:
     beta: Matrix
     variance: float
 
-    def coefficients(self, size: int) -> NDArray[np.float32]:
+    def coefficients(self, size: int) -> Matrix:
         """Return the coefficients of all features."""
-        everywhere = np.zeros(size, np.float32)
+        everywhere = np.zeros(size)
         everywhere[self.kept] = self.beta
         return everywhere
 
 
 def _least_squares(gram: Matrix, kept: NDArray[np.intp]) -> _LeastSquares:
     inside, with_child = gram[np.ix_(kept, kept)], gram[kept, -1]
-    ridge = _RIDGE * np.trace(inside) / len(kept) * np.eye(len(kept))
-    factor = cho_factor(inside + ridge, check_finite=False)
+    factor = _factor(inside)
     beta = cho_solve(factor, with_child, check_finite=False)
     variance = gram[-1, -1] - 2 * beta @ with_child + beta @ inside @ beta
-    return _LeastSquares(kept, factor, beta, float(variance))
+    smallest = _SMALLEST_VARIANCE * gram[-1, -1]
+    return _LeastSquares(kept, factor, beta, float(max(variance, smallest)))
+
+
+def _factor(gram: Matrix) -> tuple[Matrix, bool]:
+    """Factorise with a small ridge, or a larger one if single precision asks for it."""
+    ridge = np.diag(np.diag(gram))
+    for size in (_RIDGE, 1e2 * _RIDGE, 1e4 * _RIDGE):
+        try:
+            return cho_factor(gram + size * ridge, check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+    return cho_factor(gram + ridge, check_finite=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,13 +381,13 @@ def _derivatives(
     j: int,
     parents: list[int],
     basis: Basis,
-    beta: NDArray[np.float32],
+    coefficients: Matrix,
     n_rows: int,
 ) -> _Derivatives:
     sums: _Derivatives | None = None
     for z in blocks():
         n_latents, p = z.shape[1], len(parents)
-        features = basis(z[:, parents])
+        features, beta = basis(z[:, parents]), coefficients.astype(z.dtype)
         residual = z[:, j] - features.values @ beta
         slope = features.slope(beta)
         moving = np.concatenate([z[:, None, :], -slope[:, :, None] * z[:, None, :]], axis=1)

@@ -1,30 +1,37 @@
 """Features of the parents: what a mechanism may look like.
 
-A mechanism is a linear combination of a constant, the parents, smooth ramps sqrt((a't - c)^2 + w^2)
-along each parent and in random directions, and the root of a quadratic form that is fitted to the
-data first. The ramps bend wherever the data ask for it; the root is a cone, which sums of ramps fit
-badly. Parents are given in standard units.
+A mechanism is a linear combination of a constant, the parents, their products, smooth ramps
+sqrt((a't - c)^2 + w^2) along each parent and in random directions, and the root of a quadratic form
+that is fitted to the data first. The ramps bend wherever the data ask for it; the root is a cone,
+which sums of ramps fit badly. Parents are given in standard units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-Single = NDArray[np.floating]  # float32, for speed
 Matrix = NDArray[np.floating]
 
-_KNOTS = (-1.6, -0.8, 0.0, 0.8, 1.6)
+KNOTS = (-1.6, -0.8, 0.0, 0.8, 1.6)
 _WIDTH = 0.3
 _RAMPS_PER_PAIR = 10
 _FARTHEST = 1.5
 _SMALLEST_ROOT = 0.05
 _RIDGE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Some of the features, by their positions, and how many numbers are fitted with them."""
+
+    kept: NDArray[np.intp]
+    n_parameters: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,17 +44,21 @@ class Basis:
         Of the ramps, ``(K, p)`` and ``(K,)``.
     form
         The quadratic form under the root, as a symmetric matrix for (1, t), ``(p + 1, p + 1)``.
+    n_axes
+        How many of the ramps are along parents; they come first.
     """
 
-    directions: Single
-    knots: Single
-    form: Single
+    directions: Matrix
+    knots: Matrix
+    form: Matrix
+    n_axes: int
 
     @classmethod
-    def plain(cls, n_parents: int) -> Self:
-        """Return the ramps, with a form that is yet to be fitted."""
-        directions, knots = _ramps(n_parents)
-        return cls(directions, knots, np.eye(n_parents + 1, dtype=np.float32))
+    def plain(cls, n_parents: int, knots: tuple[float, ...] = KNOTS) -> Self:
+        """Return ramps with knots along each parent, and a form that is yet to be fitted."""
+        directions, places = _ramps(n_parents, knots)
+        form = np.eye(n_parents + 1, dtype=np.float32)
+        return cls(directions, places, form, n_parents * len(knots))
 
     @property
     def n_parents(self) -> int:
@@ -57,18 +68,39 @@ class Basis:
     @property
     def size(self) -> int:
         """Number of features."""
-        return n_features(self.n_parents)
+        return self.first_ramp + len(self.knots) + 1
 
-    def selections(self) -> list[NDArray[np.intp]]:
-        """Return sets of features that a mechanism may consist of, by their positions."""
-        p, last = self.n_parents, self.size - 1
+    @cached_property
+    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Factors of the products."""
+        return np.triu_indices(self.n_parents)
+
+    @property
+    def first_ramp(self) -> int:
+        """Position of the first ramp: after the constant, the parents and the products."""
+        return 1 + self.n_parents + len(self.pairs[0])
+
+    def selections(self) -> list[Selection]:
+        """Return sets of features that a mechanism may consist of."""
         every = np.arange(self.size)
-        linear = every[: 1 + p]
-        with_root = np.append(linear, last)
-        along_parents = every[: 1 + p + p * len(_KNOTS)]
-        return [linear, with_root, along_parents, every]
+        linear = every[: 1 + self.n_parents]
+        quadratic = every[: self.first_ramp]
+        with_root = np.append(linear, self.size - 1)
+        along_parents = np.append(linear, every[self.first_ramp : self.first_ramp + self.n_axes])
+        in_form = len(quadratic) - 1  # beside the scale, which is the root's coefficient
+        return [
+            Selection(linear, len(linear)),
+            Selection(quadratic, len(quadratic)),
+            Selection(with_root, len(with_root) + in_form),
+            Selection(along_parents, len(along_parents)),
+            self.everything(),
+        ]
 
-    def fitted_to(self, rows: Iterable[tuple[Single, Single]]) -> Self:
+    def everything(self) -> Selection:
+        """Return all features."""
+        return Selection(np.arange(self.size), self.size + self.first_ramp - 1)
+
+    def fitted_to(self, rows: Iterable[tuple[Matrix, Matrix]]) -> Self:
         """Fit the form to the squares of the child: E[z^2 | t] = f(t)^2 + noise variance.
 
         `rows` are blocks of parents and children; the child is counted from its own origin.
@@ -85,19 +117,20 @@ class Basis:
         coefficients = np.linalg.solve(inside, gram[:-1, -1])
         form = np.zeros((self.n_parents + 1,) * 2)
         form[upper] = coefficients
-        return type(self)(self.directions, self.knots, ((form + form.T) / 2).astype(np.float32))
+        return replace(self, form=((form + form.T) / 2).astype(np.float32))
 
-    def __call__(self, parents: Single) -> Features:
+    def __call__(self, parents: Matrix) -> Features:
         """Return the features of each row."""
-        p = self.n_parents
+        p, (a, b) = self.n_parents, self.pairs
         values = np.empty((len(parents), self.size), parents.dtype)
         values[:, 0] = 1
         values[:, 1 : 1 + p] = parents
+        np.multiply(parents[:, a], parents[:, b], out=values[:, 1 + p : self.first_ramp])
         distance = parents @ self.directions.T
         distance -= self.knots
         squares = distance * distance
         squares += np.float32(_WIDTH**2)
-        np.sqrt(squares, out=values[:, 1 + p : -1])
+        np.sqrt(squares, out=values[:, self.first_ramp : -1])
         inner = values[:, : 1 + p] @ self.form
         under = np.einsum("ij,ij->i", inner, values[:, : 1 + p])
         values[:, -1] = np.sqrt(np.maximum(under, 0) + np.float32(_SMALLEST_ROOT**2))
@@ -120,29 +153,38 @@ class Features:
         Whose features they are.
     """
 
-    values: Single
-    distance: Single
-    inner: Single
+    values: Matrix
+    distance: Matrix
+    inner: Matrix
     outside: NDArray[np.bool_]
     basis: Basis
 
     @cached_property
-    def slope_of_ramps(self) -> Single:
+    def slope_of_ramps(self) -> Matrix:
         """Derivative of each ramp along its direction."""
-        return self.distance / self.values[:, 1 + self.basis.n_parents : -1]
+        return self.distance / self.values[:, self.basis.first_ramp : -1]
 
     @cached_property
-    def slope_of_root(self) -> Single:
+    def slope_of_root(self) -> Matrix:
         """Derivative of the root by each parent."""
         return np.where(self.outside[:, None], self.inner, 0) / self.values[:, -1:]
 
-    def slope(self, coefficients: Single) -> Single:
+    def slope(self, coefficients: Matrix) -> Matrix:
         """Return the derivative of the mechanism by each parent, ``(N, p)``."""
-        p = self.basis.n_parents
-        of_ramps = (self.slope_of_ramps * coefficients[1 + p : -1]) @ self.basis.directions
-        return coefficients[1 : 1 + p] + of_ramps + coefficients[-1] * self.slope_of_root
+        p, first = self.basis.n_parents, self.basis.first_ramp
+        of_products = self.values[:, 1 : 1 + p] @ self._bend(coefficients)
+        of_ramps = (self.slope_of_ramps * coefficients[first:-1]) @ self.basis.directions
+        of_root = coefficients[-1] * self.slope_of_root
+        return coefficients[1 : 1 + p] + of_products + of_ramps + of_root
 
-    def moments_of_slopes(self, weights: Single) -> Matrix:
+    def _bend(self, coefficients: Matrix) -> Matrix:
+        """Return the second derivatives of the products' part of the mechanism, ``(p, p)``."""
+        p, (a, b) = self.basis.n_parents, self.basis.pairs
+        bend = np.zeros((p, p), coefficients.dtype)
+        bend[a, b] = coefficients[1 + p : self.basis.first_ramp]
+        return bend + bend.T
+
+    def moments_of_slopes(self, weights: Matrix) -> Matrix:
         """Return the sums over rows of (derivative of feature k by parent q) times weight l.
 
         The shape is ``(size, p, n_weights)``.
@@ -150,40 +192,37 @@ class Features:
         basis, p = self.basis, self.basis.n_parents
         sums = np.zeros((basis.size, p, weights.shape[1]))
         sums[np.arange(1, 1 + p), np.arange(p)] = weights.sum(axis=0)
+        with_parents, (a, b) = self.values[:, 1 : 1 + p].T @ weights, basis.pairs
+        products = np.arange(1 + p, basis.first_ramp)
+        sums[products, a] += with_parents[b]
+        sums[products, b] += with_parents[a]
         of_ramps = self.slope_of_ramps.T @ weights
-        sums[1 + p : -1] = basis.directions[:, :, None] * of_ramps[:, None, :]
+        sums[basis.first_ramp : -1] = basis.directions[:, :, None] * of_ramps[:, None, :]
         sums[-1] = self.slope_of_root.T @ weights
         return sums
 
-    def curvature(self, coefficients: Single) -> Single:
-        """Return the second derivatives of the ramps' part of the mechanism, ``(N, p, p)``."""
-        p = self.basis.n_parents
-        ramps = self.values[:, 1 + p : -1]
-        bends = np.float32(_WIDTH**2) * coefficients[1 + p : -1] / ramps**3
+    def curvature(self, coefficients: Matrix) -> Matrix:
+        """Return the second derivatives of the mechanism without the root, ``(N, p, p)``."""
+        p, first = self.basis.n_parents, self.basis.first_ramp
+        ramps = self.values[:, first:-1]
+        bends = np.float32(_WIDTH**2) * coefficients[first:-1] / ramps**3
         directions = self.basis.directions
         pairs = (directions[:, :, None] * directions[:, None, :]).reshape(-1, p * p)
-        return (bends @ pairs).reshape(-1, p, p)
-
-
-def n_features(n_parents: int) -> int:
-    """Return the number of features of so many parents."""
-    if n_parents == 0:
-        return 1
-    return 2 + n_parents + len(_ramps(n_parents)[1])
+        return (bends @ pairs).reshape(-1, p, p) + self._bend(coefficients)
 
 
 @cache
-def _ramps(n_parents: int) -> tuple[Single, Single]:
+def _ramps(n_parents: int, knots: tuple[float, ...]) -> tuple[Matrix, Matrix]:
     """Ramps along each parent, and in directions that are drawn once and for all."""
     rng = np.random.default_rng(n_parents)
-    axes = np.repeat(np.eye(n_parents), len(_KNOTS), axis=0)
+    axes = np.repeat(np.eye(n_parents), len(knots), axis=0)
     others = rng.standard_normal((_RAMPS_PER_PAIR * (n_parents - 1), n_parents))
     others /= np.linalg.norm(others, axis=1, keepdims=True)
     places = rng.uniform(-_FARTHEST, _FARTHEST, len(others))
     places[1::2] = 0.0
     directions = np.concatenate([axes, others]).astype(np.float32)
-    return directions, np.concatenate([np.tile(_KNOTS, n_parents), places]).astype(np.float32)
+    return directions, np.concatenate([np.tile(knots, n_parents), places]).astype(np.float32)
 
 
-def _with_one(parents: Single) -> Single:
-    return np.concatenate([np.ones((len(parents), 1), np.float32), parents], axis=1)
+def _with_one(parents: Matrix) -> Matrix:
+    return np.concatenate([np.ones((len(parents), 1), parents.dtype), parents], axis=1)

@@ -7,7 +7,7 @@ from crlearn.methods._linear_intervention import (
     linear_intervention_crl,
     published_lscale_i,
 )
-from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
+from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl, published_umni_crl
 
 # Every estimator class by name: what files and the command line may ask for.
 ESTIMATORS = {
@@ -28,4 +28,5 @@ __all__ = [
     "multi_node_crl",
     "pca_baseline",
     "published_lscale_i",
+    "published_umni_crl",
 ]
