@@ -10,7 +10,7 @@ from crlearn.likelihood._linear_search import (
     edge_p_values,
     fit_linear,
     fit_without_order,
-    rows_most_changed,
+    rows_inside,
     standard_errors,
 )
 from crlearn.likelihood._pools import Moments
@@ -64,7 +64,7 @@ def test_soft_interventions_are_solved_up_to_parents(seed: int):
     problem, graph = population(seed, "soft")
     fit = fit_linear(problem, np.random.default_rng(0))
     assert (transitive_closure(fit.adjacency) == transitive_closure(graph)).all()
-    mixed = unit_rows(rows_most_changed(problem, fit) @ problem.mixing)
+    mixed = unit_rows(rows_inside(problem, fit) @ problem.mixing)
     assert np.abs(mixed[~(np.eye(N, dtype=bool) | graph.T)]).max(initial=0) < 1e-4
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from crlearn.data import make_linear_interventional
 from crlearn.graph import transitive_closure
-from crlearn.likelihood._linear_search import LinearProblem, fit_linear, rows_most_changed
+from crlearn.likelihood._linear_search import LinearProblem, fit_linear, rows_inside
 from crlearn.likelihood._noise_search import fit_with_noise
 from crlearn.likelihood._pools import Moments
 
@@ -61,8 +61,8 @@ def test_soft_interventions_with_other_noise():
     assert found is not None
     closure = transitive_closure(found.linear.adjacency)
     assert (closure == transitive_closure(world.graph)).all()
-    before = world.error(rows_most_changed(world.problem, world.linear))
-    after = world.error(rows_most_changed(world.problem, found.linear))
+    before = world.error(rows_inside(world.problem, world.linear))
+    after = world.error(rows_inside(world.problem, found.linear))
     assert after < 0.5 * before
 
 

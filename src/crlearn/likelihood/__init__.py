@@ -8,6 +8,7 @@ from crlearn.likelihood._additive import AdditiveModel
 from crlearn.likelihood._gaussian import expand, minimise, objective
 from crlearn.likelihood._graph_search import (
     Found,
+    Graph,
     adjacency_of,
     best_graph_at,
     climb,
@@ -20,7 +21,7 @@ from crlearn.likelihood._linear_search import (
     edge_p_values,
     fit_linear,
     fit_without_order,
-    rows_most_changed,
+    rows_inside,
     standard_errors,
 )
 from crlearn.likelihood._noise_graph import CurvedAnswer, refine_nonlinear
@@ -34,6 +35,7 @@ __all__ = [
     "CurvedAnswer",
     "Found",
     "GoodnessOfFit",
+    "Graph",
     "LinearFit",
     "LinearProblem",
     "Moments",
@@ -55,6 +57,6 @@ __all__ = [
     "minimise",
     "objective",
     "refine_nonlinear",
-    "rows_most_changed",
+    "rows_inside",
     "standard_errors",
 ]

@@ -39,12 +39,15 @@ class NonlinearFit:
         ``pool[j, e]`` is the number of the pool of environment e for latent j.
     bic
         Negative log-likelihood with the cost of the features, in nats, on the rows of the search.
+    any_noise
+        Whether noises have densities of their own, or are taken for Gaussian.
     """
 
     H: Matrix
     graph: Graph
     pool: NDArray[np.intp]
     bic: float
+    any_noise: bool = False
 
 
 def fit_nonlinear(

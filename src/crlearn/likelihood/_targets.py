@@ -30,7 +30,6 @@ from crlearn.likelihood._linear_search import (
     GoodnessOfFit,
     LinearFit,
     LinearProblem,
-    rows_most_changed,
     standard_errors,
 )
 from crlearn.likelihood._peeling import Peeling, peel
@@ -65,8 +64,8 @@ class TargetFit:
     Attributes
     ----------
     encoder
-        One row for each latent, in the coordinates of the moments; for soft interventions the
-        mixture with ancestors that changes most. In environment 0 every latent
+        One row for each latent, in the coordinates of the moments; for soft interventions it
+        is the latent's noise as its interventions leave it. In environment 0 every latent
         has variance 1; the largest entry of a row is positive.
     targets
         ``targets[e, j]`` is True if environment e intervenes on latent j, ``(E, n)``; nothing is a
@@ -129,9 +128,8 @@ def find_targets(
     order = _causal_order(fit.adjacency, problem.pool)
     among = np.ix_(order, order)
     parents = fit.adjacency[among]
-    rows = fit.H if hard else rows_most_changed(problem, fit)
     return TargetFit(
-        encoder=_normalised(rows[order], moments.covariances[0]),
+        encoder=_normalised(fit.H[order], moments.covariances[0]),
         targets=problem.pool[order].T.astype(bool),
         adjacency=parents if hard else transitive_closure(parents),
         parents=parents,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,14 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from crlearn.base import Environments, Scaling
-from crlearn.likelihood import GoodnessOfFit, Moments
+from crlearn.likelihood import (
+    GoodnessOfFit,
+    Graph,
+    Moments,
+    NoisyFit,
+    NonlinearFit,
+    refine_nonlinear,
+)
 from crlearn.result import Check, LinearEncoder
 
 Matrix = NDArray[np.floating]
@@ -83,6 +92,39 @@ def fit_check(name: str, fit: GoodnessOfFit, *, is_linear: bool) -> Check:
     if is_linear:
         return Check(name, fit.p_value >= FITS, detail)
     return Check(name, None, f"{detail} for linear latents; nonlinear ones were fitted")
+
+
+def fit_details(
+    fit: GoodnessOfFit, found: NonlinearFit | None, noisy: NoisyFit | None
+) -> dict[str, Any]:
+    """Return what the record of a fit says of its model."""
+    return {
+        "mechanisms": "linear" if found is None else "nonlinear",
+        "noise": "gaussian" if noisy is None and not (found and found.any_noise) else "any",
+        "likelihood_ratio": fit.ratio,
+        "degrees_of_freedom": fit.freedom,
+        "p_value": fit.p_value,
+        "bic": None if found is None else found.bic,
+    }
+
+
+def with_any_noise(
+    rows: Sequence[Matrix],
+    found: NonlinearFit,
+    starts: Sequence[tuple[Matrix, Graph]],
+    hard: bool,
+) -> NonlinearFit:
+    """Fit nonlinear mechanisms once more if their noises are not Gaussian.
+
+    Least squares are biased then, so that other starts may be better than what they found. Soft
+    interventions leave mixtures open, which densities would close in a way that means nothing.
+    """
+    if not hard:
+        return found
+    noisy = refine_nonlinear(rows, found.pool, [(found.H, found.graph), *starts], hard=True)
+    if noisy is None:
+        return found
+    return replace(found, H=noisy.H, graph=noisy.graph, bic=noisy.bic, any_noise=True)
 
 
 def in_readable_units(matrix: Matrix, X: Matrix, environments: Environments) -> LinearEncoder:

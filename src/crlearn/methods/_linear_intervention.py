@@ -20,6 +20,8 @@ the structure built in:
 4. *Nonlinear mechanisms* otherwise: regressions on smooth features of the parents, the encoder by
    Newton's method with the exact Hessian, the graph by moves of single edges under BIC, first on a
    part of the rows, then on all.
+5. *Noise that is not Gaussian*: if smooth densities of the noises gain more than they cost, encoder
+   and graph are fitted with them.
 
 Time grows linearly in the rows (one pass to reduce X; without step 4 nothing else sees them) and as
 the sixth power of the number of latents for the Newton steps; memory holds one copy of the reduced
@@ -62,10 +64,11 @@ from crlearn.likelihood import (
     edge_p_values,
     fit_linear,
     fit_nonlinear,
+    fit_with_noise,
     fit_without_order,
     graph_of,
     minimise,
-    rows_most_changed,
+    rows_inside,
     standard_errors,
 )
 from crlearn.methods._baselines import whitening
@@ -73,10 +76,12 @@ from crlearn.methods._interventional import (
     FITS,
     by_environment,
     fit_check,
+    fit_details,
     in_readable_units,
     reference_first,
     reference_of,
     visibility_check,
+    with_any_noise,
 )
 from crlearn.methods._lscale import lscale_i
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
@@ -121,11 +126,12 @@ def linear_intervention_crl(
     problem = LinearProblem(moments, groups.pool(n), hard)
 
     linear = fit_linear(problem, rng)
-    fit = problem.goodness_of_fit(linear.value, problem.masks(linear.adjacency))
+    fit = problem.goodness_of_fit(linear.value, problem.masks(linear.adjacency), linear.H)
     found: NonlinearFit | None = None
     if mechanisms == "nonlinear" or (mechanisms == "auto" and fit.p_value < FITS):
         found = _nonlinear(rows, problem, linear, rng)
-    H, adjacency = _answer(problem, linear, found)
+    noisy = fit_with_noise(rows, problem, linear) if found is None else None
+    H, adjacency = _answer(problem, linear if noisy is None else noisy.linear, found)
     encoder = in_readable_units(H @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
@@ -142,13 +148,18 @@ def linear_intervention_crl(
             fit_check("single-node interventions fit", fit, is_linear=found is None),
         ),
         details={
-            "mechanisms": "linear" if found is None else "nonlinear",
-            "likelihood_ratio": fit.ratio,
-            "degrees_of_freedom": fit.freedom,
-            "p_value": fit.p_value,
-            "edge_p_values": edge_p_values(problem, linear),
-            "encoder_standard_errors": standard_errors(problem, linear),
-            "bic": None if found is None else found.bic,
+            **fit_details(fit, found, noisy),
+            **(
+                {
+                    "edge_p_values": edge_p_values(problem, linear),
+                    "encoder_standard_errors": standard_errors(problem, linear),
+                }
+                if noisy is None
+                else {
+                    "edge_p_values": noisy.edge_p_values,
+                    "encoder_standard_errors": noisy.standard_errors,
+                }
+            ),
         },
     )
 
@@ -326,7 +337,8 @@ def _nonlinear(
     """Start from the linear answer and from the model without an order."""
     H, adjacency = _answer(problem, linear, None)
     starts = [(H, graph_of(adjacency)), (fit_without_order(problem, rng), None), (H, None)]
-    return fit_nonlinear(rows, problem.pool, starts, hard=problem.hard)
+    found = fit_nonlinear(rows, problem.pool, starts, hard=problem.hard)
+    return with_any_noise(rows, found, [(linear.H, graph_of(linear.adjacency))], problem.hard)
 
 
 def _answer(
@@ -336,7 +348,7 @@ def _answer(
     if found is not None:
         H, adjacency = found.H, adjacency_of(found.graph)
     else:
-        H = linear.H if problem.hard else rows_most_changed(problem, linear)
+        H = linear.H if problem.hard else rows_inside(problem, linear)
         adjacency = linear.adjacency
     known = adjacency if problem.hard else transitive_closure(adjacency)
     return H, known & problem.covered & problem.covered[:, None]

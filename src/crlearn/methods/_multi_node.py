@@ -32,6 +32,8 @@ interventions, NeurIPS 2024.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -42,12 +44,16 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from crlearn.base import BaseCRL, Environments, check_environment_sizes, read_environments
 from crlearn.graph import topological_order, transitive_closure
 from crlearn.likelihood import (
+    LinearFit,
+    LinearProblem,
     Moments,
+    NoisyFit,
     NonlinearFit,
     TargetFit,
     adjacency_of,
     find_targets,
     fit_nonlinear,
+    fit_with_noise,
     graph_of,
 )
 from crlearn.methods._baselines import whitening
@@ -55,10 +61,12 @@ from crlearn.methods._interventional import (
     FITS,
     by_environment,
     fit_check,
+    fit_details,
     in_readable_units,
     reference_first,
     reference_of,
     visibility_check,
+    with_any_noise,
 )
 from crlearn.methods._umni import umni_crl
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
@@ -105,14 +113,16 @@ def multi_node_crl(
         starts = [(linear.encoder, graph_of(linear.parents)), (linear.encoder, None)]
         pool = linear.targets.T.astype(np.intp)
         found = fit_nonlinear(rows, pool, starts, hard=hard, unknown_targets=True)
-    H, adjacency, targets = _answer(linear, found, hard)
-    encoder = in_readable_units(H @ span.matrix, X, environments)
+        found = with_any_noise(rows, found, starts[:1], hard)
+    noisy = _with_any_noise(rows, moments, linear) if found is None else None
+    answer = _Answer.of(linear, found, noisy)
+    encoder = in_readable_units(answer.encoder @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder),
         guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
-        adjacency=adjacency,
-        targets=targets[np.argsort(order)],
+        adjacency=answer.parents if hard else transitive_closure(answer.parents),
+        targets=answer.targets[np.argsort(order)],
         checks=(
             *column_checks,
             reference_of(environments)[1],
@@ -121,13 +131,9 @@ def multi_node_crl(
             fit_check("interventions on sets of latents fit", fit, is_linear=found is None),
         ),
         details={
-            "mechanisms": "linear" if found is None else "nonlinear",
-            "likelihood_ratio": fit.ratio,
-            "degrees_of_freedom": fit.freedom,
-            "p_value": fit.p_value,
-            "edge_p_values": linear.edge_p_values if found is None else None,
-            "encoder_standard_errors": linear.standard_errors if found is None else None,
-            "bic": None if found is None else found.bic,
+            **fit_details(fit, found, noisy),
+            "edge_p_values": answer.edge_p_values,
+            "encoder_standard_errors": answer.standard_errors,
         },
     )
 
@@ -184,17 +190,48 @@ def reduce_to_span(
     return span, checks
 
 
-def _answer(
-    linear: TargetFit, found: NonlinearFit | None, hard: bool
-) -> tuple[Matrix, BoolMatrix, BoolMatrix]:
-    """Return encoder, graph as far as it can be known, and targets; causes come first."""
-    if found is None:
-        return linear.encoder, linear.adjacency, linear.targets
-    adjacency = adjacency_of(found.graph)
-    order = topological_order(adjacency)
-    adjacency = adjacency[np.ix_(order, order)]
-    known = adjacency if hard else transitive_closure(adjacency)
-    return found.H[order], known, found.pool[order].T.astype(bool)
+def _with_any_noise(rows: Sequence[Matrix], moments: Moments, linear: TargetFit) -> NoisyFit | None:
+    """Fit encoder and graph again if the noises are not Gaussian; None if they may be."""
+    problem = LinearProblem(moments, linear.targets.T.astype(np.intp), hard=True)
+    return fit_with_noise(rows, problem, LinearFit(linear.encoder, linear.parents, linear.value))
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """What was found, latents in causal order."""
+
+    encoder: Matrix
+    parents: BoolMatrix
+    targets: BoolMatrix
+    edge_p_values: Matrix | None = None
+    standard_errors: Matrix | None = None
+
+    @classmethod
+    def of(cls, linear: TargetFit, found: NonlinearFit | None, noisy: NoisyFit | None) -> _Answer:
+        """Take the best model that was fitted."""
+        if found is not None:
+            answer = cls(found.H, adjacency_of(found.graph), found.pool.T.astype(bool))
+            return answer.causes_first()
+        tests = linear if noisy is None else noisy
+        H, parents = (
+            (linear.encoder, linear.parents)
+            if noisy is None
+            else (noisy.linear.H, noisy.linear.adjacency)
+        )
+        answer = cls(H, parents, linear.targets, tests.edge_p_values, tests.standard_errors)
+        return answer.causes_first()
+
+    def causes_first(self) -> _Answer:
+        """Put the latents into causal order."""
+        order = topological_order(self.parents)
+        among = np.ix_(order, order)
+        return _Answer(
+            self.encoder[order],
+            self.parents[among],
+            self.targets[:, order],
+            None if self.edge_p_values is None else self.edge_p_values[among],
+            None if self.standard_errors is None else self.standard_errors[among],
+        )
 
 
 class MultiNodeCRL(BaseCRL):
