@@ -184,6 +184,17 @@ class TestPlan:
         with pytest.raises(ValueError, match="no profile 'huge'"):
             Plan.of(make_study(), "huge")
 
+    def test_parameters_of_each_kind_of_scores(self, make_study: MakeStudy):
+        entries = [
+            {"method": "own_methods.Rehearsed", "parameters": {"company": n}, "scores": [kind]}
+            for n, kind in [(1, "exact"), (2, "estimated")]
+        ]
+        profiles = {"quick": {"seeds": 1, "parameters": {"Rehearsed": {"log": "x"}}}}
+        cells = Plan.of(make_study(methods=entries, profiles=profiles), "quick").cells
+        found = [(cell.label, cell.scores, cell.parameters["company"]) for cell in cells]
+        assert found == [("Rehearsed", "exact", 1), ("Rehearsed", "estimated", 2)]
+        assert all(cell.parameters["log"] == "x" for cell in cells)
+
     def test_setting_names_what_a_summary_needs(self, make_study: MakeStudy):
         grid = {"n_latents": 3, "edge_probability": 0.3}
         cell = first_run(make_study(world="linear-interventional", grid=[grid])).cell

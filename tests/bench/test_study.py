@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crlearn.bench import Plan, Study, list_studies, load_study, run_study, summary_schema
-from crlearn.bench._study import Entry, class_of
+from crlearn.bench._study import SCORES, Entry, class_of
 from crlearn.data import WORLDS
 
 SHIPPED = list_studies()
@@ -25,6 +25,13 @@ NAMED_IN_THE_PLAN = {
     "xu2026-table1",
     "xu2026-scaling",
 }
+PUBLISHED_ALGORITHM = [
+    "varici2025-linear-hard",
+    "varici2025-quadratic-soft",
+    "varici2025-table6",
+    "varici2025-table6-quadratic",
+    "varici2025-table7",
+]
 CHEAP = ["varici2025-table7", "wu2026-figure3", "liu2024-chain"]
 LABEL = re.compile(summary_schema()["items"]["properties"]["method"]["pattern"])
 
@@ -84,6 +91,13 @@ class TestShipped:
             for value, spread in published.values.values():
                 assert math.isfinite(value)
                 assert spread is None or spread >= 0
+
+    @pytest.mark.parametrize("name", PUBLISHED_ALGORITHM)
+    def test_each_kind_of_scores_has_its_cut(self, name: str):
+        cells = Plan.of(load_study(name), "full").cells
+        own = [cell for cell in cells if cell.label == "LinearInterventionCRL[paper]"]
+        cuts = {(cell.scores, cell.parameters["edge_cut"]) for cell in own}
+        assert cuts == {("exact", 0.001), ("estimated", 0.01)}
 
     @pytest.mark.parametrize("name", CHEAP)
     def test_first_seed_of_quick(self, name: str, tmp_path: Path):
@@ -184,7 +198,11 @@ MISTAKES = {
     ),
     "a class twice": (
         {"methods": [{"method": "IVAE"}, {"method": "mine.IVAE"}]},
-        "IVAE comes more than once; give each entry a 'variant'",
+        "IVAE comes more than once with the same scores; give each entry a 'variant', or different",
+    ),
+    "a class twice with some scores in common": (
+        {"methods": [{"method": "IVAE", "scores": list(SCORES)}, {"method": "IVAE"}]},
+        "IVAE comes more than once with the same scores",
     ),
     "unknown world": ({"world": "flatland"}, "'world' must be one of .*segments.* Got 'flatland'"),
     "unknown metric": ({"metrics": ["mmc"]}, "metrics must be among mcc, .* Got 'mmc'"),
@@ -282,6 +300,13 @@ class TestLabels:
         assert Entry("X", {"estimator": "paper"}).label == "X[paper]"
         assert Entry("X", {"estimator": "paper"}, "old").label == "X[old]"
         assert Entry("X", {"estimator": "likelihood"}).label == "X"
+
+    def test_one_label_for_both_kinds_of_scores(self, make_study: MakeStudy):
+        entries = [{"method": "IVAE", "scores": [kind]} for kind in SCORES]
+        assert make_study(methods=[*entries, {"method": "PCABaseline"}]).labels == (
+            "IVAE",
+            "PCABaseline",
+        )
 
     def test_class_of(self):
         assert class_of("IVAE[rate 0.01]") == class_of("a.b.IVAE") == class_of("IVAE") == "IVAE"

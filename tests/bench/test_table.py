@@ -4,11 +4,12 @@ import csv
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crlearn.bench import Row, Study, Value, compare
+from crlearn.bench import Row, Study, Value, compare, run_study
 from crlearn.bench._table import _number
 
 MakeStudy = Callable[..., Study]
@@ -183,6 +184,33 @@ class TestColumnsAndLines:
         table = compare(make_study(metrics=["mcc", "shd"]), rows)
         assert "paper" not in table.columns
         assert "published" not in table.caption
+
+    def test_one_column_for_both_kinds_of_scores(self, make_study: MakeStudy, tmp_path: Path):
+        kinds = ("exact", "estimated")
+        study = make_study(
+            methods=[
+                {
+                    "method": "own_methods.Rehearsed",
+                    "parameters": {"n_latents": n},
+                    "scores": [kind],
+                }
+                for n, kind in zip((2, 3), kinds, strict=True)
+            ],
+            metrics=["r2"],
+            published=[
+                {"method": "Rehearsed", "setting": {"scores": kind}, "r2": value}
+                for value, kind in zip((1.0, 0.5), kinds, strict=True)
+            ],
+        )
+        sweep = run_study(study, tmp_path / "out", profile="quick", seeds=1)
+        table = compare(study, sweep.summary())
+        assert sweep.progress().done == 2
+        assert table.columns == ["scores", "metric", "chance", "paper", "Rehearsed"]
+        lines = [line for line in table.lines if line.metric == "r2"]
+        assert [table.cells(line)[0] for line in lines] == list(kinds)
+        assert [line.paper["Rehearsed"].mean for line in lines] == [1.0, 0.5]
+        exact, estimated = (line.ours["Rehearsed"].mean for line in lines)
+        assert exact != estimated  # each has its own parameters
 
 
 class TestEscaping:

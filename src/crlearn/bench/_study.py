@@ -28,6 +28,10 @@ _T = TypeVar("_T")
 class Entry:
     """A method of a study.
 
+    Two entries may have the same label if one takes exact scores and the other estimates its own:
+    they are one method in tables, with parameters of its own for each kind of scores. What a
+    profile says about the label holds for both.
+
     Attributes
     ----------
     method
@@ -142,6 +146,11 @@ class Study:
     def from_dict(cls, name: str, definition: Mapping[str, Any]) -> Study:
         """Make a study of the contents of a TOML file."""
         return _Reader(name, definition).study()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The methods in tables, each once."""
+        return tuple(dict.fromkeys(entry.label for entry in self.methods))
 
     def settings(self, profile: str) -> list[dict[str, Any]]:
         """Return the parameters of every world of a profile, in order and each once."""
@@ -305,18 +314,19 @@ class _Reader:
             raise self._error(f"metrics must be among {', '.join(METRICS)}", ", ".join(unknown))
 
     def _check_labels(self, study: Study) -> None:
-        labels = [entry.label for entry in study.methods]
-        twice = {label for label in labels if labels.count(label) > 1}
+        columns = [(entry.label, scores) for entry in study.methods for scores in entry.scores]
+        twice = {label for label, scores in columns if columns.count((label, scores)) > 1}
         if twice:
             raise self._error(
-                f"{', '.join(sorted(twice))} comes more than once; give each entry a 'variant'"
+                f"{', '.join(sorted(twice))} comes more than once with the same scores; give each "
+                "entry a 'variant', or different 'scores'"
             )
         for name, profile in study.profiles.items():
-            unknown = set(profile.parameters) - set(labels)
+            unknown = set(profile.parameters) - set(study.labels)
             if unknown:
                 raise self._error(
                     f"[profiles.{name}] has parameters for {', '.join(sorted(unknown))}, which is "
-                    f"not among its methods, {', '.join(labels)}"
+                    f"not among its methods, {', '.join(study.labels)}"
                 )
 
     def _check_no_dates(self, value: Any) -> None:

@@ -35,9 +35,13 @@ _MOST_STEPS = 100
 
 def objective(H: Matrix, pools: Pools, masks: Masks) -> Matrix:
     """Return F(H) for each of the masks ``(..., n, P, n)``."""
-    covariances = H @ pools.covariances @ H.T
-    residual = _residual_variances(covariances, masks)
-    return -np.linalg.slogdet(H)[1] + 0.5 * (pools.shares * np.log(residual)).sum(axis=(-2, -1))
+    return -np.linalg.slogdet(H)[1] + latent_costs(H, pools, masks).sum(axis=-1)
+
+
+def latent_costs(H: Matrix, pools: Pools, masks: Masks) -> Matrix:
+    """Return what each latent adds to F(H) for each of the masks, ``(..., n)``."""
+    residual = _residual_variances(H @ pools.covariances @ H.T, masks)
+    return 0.5 * (pools.shares * np.log(residual)).sum(axis=-1)
 
 
 def expand(H: Matrix, pools: Pools, masks: Masks) -> Expansion:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from crlearn.graph import closest_dag, topological_order
-from crlearn.likelihood._gaussian import expand, minimise, predicted
+from crlearn.likelihood._gaussian import expand, latent_costs, minimise, predicted
 from crlearn.likelihood._pools import Moments, Pools
 from crlearn.likelihood._robust import Linearised, overall_weights
 
@@ -25,8 +25,10 @@ BoolMatrix = NDArray[np.bool_]
 _GOOD_P_VALUE = 0.01
 _RANDOM_STARTS = 60
 _RANDOM_ORDERS = 12
+_LARGEST_FOR_ALL_ORDERS = 10
 _TRIES = 6
 _TRIED_MOVES = 3
+_NEEDLESS = 1.0  # nats; edges that would lose less go together
 _WORST_START = 1e8
 
 
@@ -229,7 +231,14 @@ def prune(problem: LinearProblem, fit: LinearFit) -> LinearFit:
         candidates = [_without(best.adjacency, edge) for edge in edges]
         values = [predicted(best.H, problem.pools, problem.masks(each)) for each in candidates]
         weights = np.array([around.weight_of_edge(edge) for edge in edges])
-        weakest = int(np.argmin((np.array(values) - best.value) / weights))
+        losses = (np.array(values) - best.value) * problem.n_samples / weights
+        needless = _without(best.adjacency, edges[losses < _NEEDLESS].T)
+        if (losses < _NEEDLESS).sum() > 1:
+            found = _fitted(problem, best.H, needless, max_steps=20)
+            if (found.value - best.value) * problem.n_samples < problem.edge_cost:
+                best = found
+                continue
+        weakest = int(np.argmin(losses))
         found = _fitted(problem, best.H, candidates[weakest], max_steps=20)
         if (found.value - best.value) * problem.n_samples > problem.edge_cost * weights[weakest]:
             break
@@ -321,10 +330,31 @@ def _first_orders(
     partial = precision[j, j] / scale[:, None] / np.sqrt(np.einsum("jii->ji", precision))
     effect = (partial**2).T
     np.fill_diagonal(effect, 0)
+    if problem.n <= _LARGEST_FOR_ALL_ORDERS:
+        yield best_order_at(problem, H)
     for weights in (effect, np.log1p(problem.n_samples * effect)):
         yield [int(node) for node in topological_order(closest_dag(weights))]
     for _ in range(_RANDOM_ORDERS):
         yield rng.permutation(problem.n).tolist()
+
+
+def best_order_at(problem: LinearProblem, H: Matrix) -> list[int]:
+    """Return the best order for a fixed encoder, by dynamic programming over sets of latents."""
+    n = problem.n
+    sets = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    graphs = np.broadcast_to(sets[:, :, None], (2**n, n, n)) * (1 - np.eye(n, dtype=int))
+    costs = latent_costs(H, problem.pools, np.stack([problem.masks(g > 0) for g in graphs]))
+    best, last = np.zeros(2**n), np.zeros(2**n, dtype=np.intp)
+    for members in range(1, 2**n):
+        inside = np.flatnonzero(sets[members])
+        before = members ^ (1 << inside)
+        totals = best[before] + costs[before, inside]
+        best[members], last[members] = totals.min(), inside[totals.argmin()]
+    order, members = [], 2**n - 1
+    while members:
+        order.append(int(last[members]))
+        members ^= 1 << order[-1]
+    return order[::-1]
 
 
 def _fitted(

