@@ -24,6 +24,7 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/train_speed.py
 	$(BIN)/python benchmarks/runner_overhead.py
+	$(BIN)/python benchmarks/linear_interventions.py
 
 clean:
 	rm -rf $(VENV) demo docs/_build docs/api/generated docs/gallery docs/results

@@ -45,8 +45,8 @@ def show(study: StudyName) -> None:
         n_worlds = len(found.settings(profile))
         n_runs = len(plan.cells) * plan.seeds
         _show.say(
-            f"profile {profile}: {n_worlds} settings x {len(found.methods)} methods "
-            f"({', '.join(entry.label for entry in found.methods)}) x {plan.seeds} seeds = "
+            f"profile {profile}: {n_worlds} settings x {len(found.labels)} methods "
+            f"({', '.join(found.labels)}) x {plan.seeds} seeds = "
             f"{n_runs:,} runs"
         )
     _show.show_published(found)

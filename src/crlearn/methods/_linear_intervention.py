@@ -174,6 +174,7 @@ def published_lscale_i(
     full_rank: bool = False,
     edge_threshold: Literal["paper", "test"] = "paper",
     edge_cut: float = 1e-2,
+    rank_cut: float = 1e-2,
     seed: int = 0,
 ) -> Result:
     """Recover latents and graph by the published algorithm; see `crlearn.methods._lscale`."""
@@ -197,6 +198,7 @@ def published_lscale_i(
         full_rank=full_rank,
         edge_threshold=edge_threshold,
         edge_cut=edge_cut,
+        rank_cut=rank_cut,
         random_state=seed,
     )
     exact = hard or full_rank
@@ -410,6 +412,8 @@ class LinearInterventionCRL(BaseCRL):
     edge_threshold, edge_cut
         ``"paper"``: an edge is a mean square of score differences above `edge_cut`; ``"test"``: it
         is one that differs from zero by a test.
+    rank_cut
+        With `full_rank`: least eigenvalue that counts for a rank. 1e-6 is right for exact scores.
     random_state
         Seed of the starts.
 
@@ -435,6 +439,7 @@ class LinearInterventionCRL(BaseCRL):
         "full_rank": ["boolean"],
         "edge_threshold": [StrOptions({"paper", "test"})],
         "edge_cut": [Interval(Real, 0, None, closed="neither")],
+        "rank_cut": [Interval(Real, 0, None, closed="neither")],
     }
 
     def __init__(
@@ -450,6 +455,7 @@ class LinearInterventionCRL(BaseCRL):
         full_rank: bool = False,
         edge_threshold: str = "paper",
         edge_cut: float = 1e-2,
+        rank_cut: float = 1e-2,
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
@@ -462,6 +468,7 @@ class LinearInterventionCRL(BaseCRL):
         self.full_rank = full_rank
         self.edge_threshold = edge_threshold
         self.edge_cut = edge_cut
+        self.rank_cut = rank_cut
         self.random_state = random_state
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
@@ -477,6 +484,7 @@ class LinearInterventionCRL(BaseCRL):
                 full_rank=self.full_rank,
                 edge_threshold=self.edge_threshold,  # type: ignore[arg-type]
                 edge_cut=self.edge_cut,
+                rank_cut=self.rank_cut,
                 seed=seed,
             )
         return linear_intervention_crl(

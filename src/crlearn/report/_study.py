@@ -355,10 +355,11 @@ def _parameters_of(outcome: Outcome) -> dict[str, dict[str, list[str]]]:
 
 def _given(outcome: Outcome, method: str) -> dict[str, str]:
     """Return the parameters that the study sets, and which part of it does."""
-    entry = next((entry for entry in outcome.study.methods if entry.label == method), None)
+    entries = [entry for entry in outcome.study.methods if entry.label == method]
     in_profile = outcome.study.profile(outcome.sweep.profile).parameters.get(method, {})
     by_study = {
         name: "setting" if str(value).startswith("$") else "study"
-        for name, value in (entry.parameters.items() if entry else ())
+        for entry in entries
+        for name, value in entry.parameters.items()
     }
     return {**by_study, **dict.fromkeys(in_profile, f"profile {outcome.sweep.profile}")}
