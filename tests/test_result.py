@@ -16,10 +16,11 @@ def test_linear_encoder_on_hand_built_numbers():
     np.testing.assert_array_equal(ENCODER(X), [[6, 2], [1, 0]])
 
 
-def test_linear_decoder_undoes_the_encoder_on_its_span():
-    decoder = LinearDecoder.undoing(ENCODER)
-    Z = np.random.default_rng(0).normal(size=(7, 2))
-    np.testing.assert_allclose(ENCODER(decoder(Z)), Z, atol=1e-12)
+def test_linear_decoder_undoes_the_encoder_on_the_data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(7, 2)) @ rng.normal(size=(2, 3)) + rng.normal(size=3)
+    decoder = LinearDecoder.undoing(ENCODER, X)
+    np.testing.assert_allclose(decoder(ENCODER(X)), X, atol=1e-12)
 
 
 def test_graph_carries_the_names_of_the_latents():

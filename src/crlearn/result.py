@@ -58,9 +58,18 @@ class LinearDecoder:
     offset: NDArray[np.floating]
 
     @classmethod
-    def undoing(cls, encoder: LinearEncoder) -> LinearDecoder:
-        """Return the decoder that leads back into the span of the encoder."""
-        return cls(np.linalg.pinv(encoder.matrix), encoder.offset)
+    def undoing(cls, encoder: LinearEncoder, X: NDArray[np.floating]) -> LinearDecoder:
+        """Return the regression of the observations on their latents.
+
+        The encoder alone does not say where in feature space its latents live: a pseudo-inverse
+        leads back into the span of its rows, not into that of `X`.
+        """
+        Z = encoder(X)
+        centre = Z.mean(axis=0)
+        centred = Z - centre
+        among = centred.T @ centred
+        matrix = np.linalg.lstsq(among, centred.T @ X, rcond=None)[0].T
+        return cls(matrix, X.mean(axis=0) - matrix @ centre)
 
     def __call__(self, Z: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the observations at each row of `Z`."""

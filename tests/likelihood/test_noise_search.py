@@ -106,3 +106,11 @@ def test_many_rows_start_from_a_part():
     found = fit_with_noise(world.rows, world.problem, world.linear)
     assert found is not None
     assert world.error(found.linear.H) < world.error(world.linear.H)
+
+
+def test_one_latent_has_nothing_to_gain():
+    rng = np.random.default_rng(0)
+    rows = [scale * rng.laplace(size=(500, 1)) for scale in (1, 2)]
+    problem = LinearProblem(Moments.of(rows), np.array([[0, 1]]), hard=True)
+    linear = fit_linear(problem, rng)
+    assert fit_with_noise(rows, problem, linear) is None

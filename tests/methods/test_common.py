@@ -26,6 +26,7 @@ from crlearn import (
 from crlearn.base import BaseCRL
 from crlearn.data import make_segments
 from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
+from crlearn.result import LinearEncoder
 
 ESTIMATORS: list[Any] = [
     PCABaseline(),
@@ -105,6 +106,16 @@ class TestContract:
         assert model.inverse_transform(model.transform(world.X)).shape == world.X.shape
         with pytest.raises(ValueError, match="one column for each of the 3 latents"):
             model.inverse_transform(np.zeros((2, 4)))
+
+    def test_inverse_transform_undoes_a_linear_encoder(self, estimator: Any):
+        """Whatever the units of the features are; pseudo-inverses of encoders do not."""
+        rng = np.random.default_rng(0)
+        y = np.arange(400) % 4
+        Z = rng.standard_normal((400, 2)) * np.where(y % 2, 1, 2)[:, None]
+        X = Z @ rng.standard_normal((2, 4)) * [1, 10, 100, 0.1] + [5, 0, 0, 1]
+        model = fresh(estimator, n_latents=2).fit(X, y)
+        if isinstance(model.result_.encoder, LinearEncoder):
+            np.testing.assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-6)
 
     def test_pandas_and_polars_in_and_out(self, estimator: Any, world: Any):
         frame = as_frame(world)

@@ -59,6 +59,8 @@ def fit_with_noise(
 
     `rows` are those of the problem's moments.
     """
+    if problem.n == 1:
+        return None  # the encoder is known without it
     masks = problem.masks(fit.adjacency)
     model = NoiseModel.of(rows, problem.pool, masks)
     start = model.start(fit.H)

@@ -1,0 +1,301 @@
+"""The profile likelihood of a rotation with polynomial mechanisms; its cost does not depend on N.
+
+With z = Q y for whitened y and orthogonal Q, latent j is a polynomial of the latents before it plus
+Gaussian noise. All that the likelihood needs of the data are the moments of the monomials of y, and
+under a rotation monomials change linearly: the moments of the monomials of z are M = T G T' with T
+made of products of entries of Q. Ordered as
+
+    1, z_1, monomials of z_1, z_2, other monomials of z_1 and z_2, ...
+
+the residual variance of latent j is the square of one diagonal entry of the Cholesky factor of M,
+so that one factorisation gives F(Q) = sum_j log L_jj.
+
+Latents can be put into layers: those of one layer see monomials of earlier layers, and each other
+linearly. Without layers each latent is a layer of its own.
+
+An orthogonal Q cannot be the true encoder, as row j of it is latent j less its linear regression on
+the latents before it, but the space of functions is the same for a polynomial. This model is for
+the search; the final fit has a free encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, combinations_with_replacement
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.sparse import csr_matrix
+
+Matrix = NDArray[np.floating]
+Monomial = tuple[int, ...]  # its factors, sorted; () is the constant
+
+_RIDGE = 1e-6
+_LONGEST_STEP = 0.6
+_FIRST_DAMPING, _LEAST_DAMPING = 1e-2, 1e-6
+_LEAST_AFTER_FAILURE = 0.03
+_MOST_TRIES = 6
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Monomials:
+    """All monomials of n variables up to a degree, by degree."""
+
+    n: int
+    degree: int
+
+    @cached_property
+    def all(self) -> list[Monomial]:
+        """The monomials."""
+        return [
+            monomial
+            for degree in range(self.degree + 1)
+            for monomial in combinations_with_replacement(range(self.n), degree)
+        ]
+
+    @cached_property
+    def place(self) -> dict[Monomial, int]:
+        """Where each stands."""
+        return {monomial: k for k, monomial in enumerate(self.all)}
+
+    @cached_property
+    def _first_and_rest(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        first = np.array([m[0] for m in self.all[1:]])
+        return first, np.array([self.place[m[1:]] for m in self.all[1:]])
+
+    def values(self, y: Matrix) -> Matrix:
+        """Return the monomials of each row."""
+        values = np.ones((len(y), len(self.all)))
+        for k, (first, rest) in enumerate(zip(*self._first_and_rest, strict=True), start=1):
+            np.multiply(y[:, first], values[:, rest], out=values[:, k])
+        return values
+
+    def moments(self, y: Matrix) -> Matrix:
+        """Return the mean products of all pairs of monomials."""
+        blocks = (self.values(y[start : start + _BLOCK]) for start in range(0, len(y), _BLOCK))
+        return np.sum([block.T @ block for block in blocks], axis=0) / len(y)
+
+    @cached_property
+    def _gather(self) -> list[csr_matrix]:
+        """For each degree from 2: which product of a variable and a monomial is which monomial."""
+        gather = []
+        for degree in range(2, self.degree + 1):
+            lower, upper = self._of_degree(degree - 1), self._of_degree(degree)
+            start = self.place[upper[0]]
+            rows = [
+                self.place[tuple(sorted((a, *monomial)))] - start
+                for a in range(self.n)
+                for monomial in lower
+            ]
+            ones = np.ones(len(rows))
+            gather.append(csr_matrix((ones, (rows, range(len(rows)))), (len(upper), len(rows))))
+        return gather
+
+    def _of_degree(self, degree: int) -> list[Monomial]:
+        return list(combinations_with_replacement(range(self.n), degree))
+
+    def transforms(self, Q: Matrix) -> list[Matrix]:
+        """Return, for each degree, the matrix that takes monomials of y to those of z = Q y."""
+        found = [np.ones((1, 1)), Q]
+        for degree, gather in enumerate(self._gather, start=2):
+            monomials = self._of_degree(degree)
+            lower = {m: k for k, m in enumerate(self._of_degree(degree - 1))}
+            first = Q[[m[0] for m in monomials]]
+            rest = found[-1][[lower[m[1:]] for m in monomials]]
+            products = (first[:, :, None] * rest[:, None, :]).reshape(len(monomials), -1)
+            found.append((gather @ products.T).T)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """F around a rotation: value, gradient and Hessian in the angles of the planes."""
+
+    value: float
+    gradient: Matrix
+    hessian: Matrix
+
+    def step(self, damping: float) -> Matrix:
+        """Return a damped Newton step; directions of negative curvature are turned around."""
+        curvature, directions = np.linalg.eigh(self.hessian)
+        step = -directions @ ((directions.T @ self.gradient) / (np.abs(curvature) + damping))
+        return step * min(1.0, _LONGEST_STEP / max(np.abs(step).max(initial=0), 1e-300))
+
+
+class PolynomialModel:
+    """F and its derivatives for some rows.
+
+    Parameters
+    ----------
+    monomials
+        Which ones.
+    moments
+        Mean products of their values at whitened rows.
+    layers
+        Number of latents in each layer, causes first; None: one in each.
+    """
+
+    def __init__(
+        self, monomials: Monomials, moments: Matrix, layers: Sequence[int] | None = None
+    ) -> None:
+        self.monomials, self.moments = monomials, moments
+        self.n = monomials.n
+        self.layers = tuple(layers) if layers is not None else (1,) * self.n
+        self.planes = list(combinations(range(self.n), 2))
+        label = np.repeat(np.arange(len(self.layers)), self.layers)
+        ordered: list[Monomial] = [()]
+        targets: list[int] = []
+        for layer in range(len(self.layers)):
+            for j in np.flatnonzero(label == layer).tolist():
+                targets.append(len(ordered))
+                ordered.append((j,))
+            ordered += [m for m in monomials.all if len(m) > 1 and label[max(m)] == layer]
+        self._targets = np.array(targets)
+        self._order = np.array([monomials.place[m] for m in ordered])
+        self._ridge = np.array([_RIDGE if len(m) > 1 else 1e-10 for m in ordered])
+        self._turn, self._turn_back = self._derivations(ordered)
+
+    @classmethod
+    def of(cls, y: Matrix, degree: int) -> PolynomialModel:
+        """Return the model of whitened rows, every latent a layer of its own."""
+        monomials = Monomials(y.shape[1], degree)
+        return cls(monomials, monomials.moments(y))
+
+    def with_layers(self, layers: Sequence[int]) -> PolynomialModel:
+        """Return the model of the same rows with other layers."""
+        return PolynomialModel(self.monomials, self.moments, layers)
+
+    @property
+    def n_coefficients(self) -> int:
+        """Number of coefficients of monomials of degree two and more in all mechanisms."""
+        before = np.repeat(np.cumsum((0, *self.layers[:-1])), self.layers)
+        return sum(len(Monomials(int(k), self.monomials.degree).all) - 1 - int(k) for k in before)
+
+    def value(self, Q: Matrix) -> float:
+        """Return F(Q)."""
+        return float(np.log(np.diag(self._factor(self._rotated(Q)))[self._targets]).sum())
+
+    def residuals(self, y: Matrix, Q: Matrix) -> Matrix:
+        """Return the noises of whitened rows."""
+        coefficients = self._coefficients(self._factor(self._rotated(Q)))
+        return self.monomials.values(y @ Q.T)[:, self._order] @ coefficients
+
+    def expand(self, Q: Matrix) -> Curvature:
+        """Expand F to second order in the angles by which Q is turned on."""
+        M = self._rotated(Q)
+        L = self._factor(M)
+        coefficients = self._coefficients(L)
+        size, n_planes = len(M), len(self.planes)
+        moved = M @ coefficients
+        V = (self._turn_back @ coefficients).reshape(size, n_planes, self.n)
+        W = (self._turn @ moved).reshape(size, n_planes, self.n)
+        gradient, hessian = np.zeros(n_planes), np.zeros((n_planes, n_planes))
+        for j, target in enumerate(self._targets):
+            variance = L[target, target] ** 2
+            turned = V[:, :, j]
+            slope = turned.T @ moved[:, j] / variance
+            through = M @ turned
+            cross = turned.T @ W[:, :, j]
+            inside = solve_triangular(
+                L[:target, :target], through[:target] + W[:target, :, j], lower=True
+            )
+            curved = turned.T @ through + (cross + cross.T) / 2 - inside.T @ inside
+            gradient += slope
+            hessian += curved / variance - 2 * np.outer(slope, slope)
+        value = float(np.log(np.diag(L)[self._targets]).sum())
+        return Curvature(value, gradient, hessian)
+
+    def turned(self, Q: Matrix, angles: Matrix) -> Matrix:
+        """Turn Q on by small angles in all planes (Cayley's map)."""
+        A = np.zeros((self.n, self.n))
+        for (a, b), angle in zip(self.planes, angles, strict=True):
+            A[a, b], A[b, a] = angle, -angle
+        return np.linalg.solve(np.eye(self.n) - A / 2, np.eye(self.n) + A / 2) @ Q
+
+    def minimise(
+        self, Q: Matrix, *, max_steps: int = 40, tolerance: float = 1e-6
+    ) -> tuple[Matrix, float]:
+        """Minimise F from a start; return the rotation and the value."""
+        damping = _FIRST_DAMPING
+        point = self.expand(Q)
+        for _ in range(max_steps):
+            found = self._lower(Q, point, damping)
+            if found is None:
+                break
+            Q, lower, damping = found
+            if point.value - lower < tolerance:
+                return _orthogonal(Q), lower
+            point = self.expand(Q)
+        return _orthogonal(Q), point.value
+
+    def _lower(
+        self, Q: Matrix, point: Curvature, damping: float
+    ) -> tuple[Matrix, float, float] | None:
+        """Return a rotation with a lower value, that value, and the damping to go on with."""
+        for _ in range(_MOST_TRIES):
+            candidate = self.turned(Q, point.step(damping))
+            reached = self.value(candidate)
+            if reached < point.value:
+                return candidate, reached, max(damping / 8, _LEAST_DAMPING)
+            damping = max(10 * damping, _LEAST_AFTER_FAILURE)
+        return None
+
+    def _rotated(self, Q: Matrix) -> Matrix:
+        """Return M, the moments of the monomials of z."""
+        M = self.moments.copy()
+        start = 0
+        spans = []
+        for T in self.monomials.transforms(Q):
+            spans.append((slice(start, start + len(T)), T))
+            start += len(T)
+        for span, T in spans:
+            M[span] = T @ M[span]
+        for span, T in spans:
+            M[:, span] = M[:, span] @ T.T
+        return M[np.ix_(self._order, self._order)]
+
+    def _factor(self, M: Matrix) -> Matrix:
+        with_ridge = M + np.diag(self._ridge)
+        try:
+            return np.linalg.cholesky(with_ridge)
+        except np.linalg.LinAlgError:
+            return np.linalg.cholesky(with_ridge + 1e-9 * np.diag(np.diag(M)))
+
+    def _coefficients(self, L: Matrix) -> Matrix:
+        """Return, for each latent, the combination of monomials that is its residual."""
+        ends = np.zeros((len(L), self.n))
+        ends[self._targets, np.arange(self.n)] = np.diag(L)[self._targets]
+        return solve_triangular(L, ends, lower=True, trans=1)
+
+    def _derivations(self, ordered: list[Monomial]) -> tuple[csr_matrix, csr_matrix]:
+        """Return how monomials change when a plane is turned, and the transposed of it."""
+        place = {monomial: k for k, monomial in enumerate(ordered)}
+        size, n_planes = len(ordered), len(self.planes)
+        entries: list[tuple[int, int, int, float]] = []
+        for p, (a, b) in enumerate(self.planes):
+            for k, monomial in enumerate(ordered):
+                for old, new, sign in ((a, b, 1.0), (b, a, -1.0)):
+                    count = monomial.count(old)
+                    if count:
+                        changed = list(monomial)
+                        changed[changed.index(old)] = new
+                        entries.append((k, p, place[tuple(sorted(changed))], sign * count))
+        if not entries:
+            empty = csr_matrix((size * n_planes, size))
+            return empty, empty
+        k, p, to, weight = (np.array(column) for column in zip(*entries, strict=True))
+        shape = (size * n_planes, size)
+        return (
+            csr_matrix((weight, (k * n_planes + p, to)), shape),
+            csr_matrix((weight, (to * n_planes + p, k)), shape),
+        )
+
+
+def _orthogonal(Q: Matrix) -> Matrix:
+    """Remove rounding errors."""
+    left, _, right = np.linalg.svd(Q)
+    return left @ right
