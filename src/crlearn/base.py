@@ -7,6 +7,7 @@ says in `_algorithm` how X and y become a `Result`.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -36,6 +37,8 @@ from crlearn.result import Check, Result
 _RANK_TOLERANCE = 1e-6
 # A column whose sd is below this share of its largest value is constant up to rounding.
 _CONSTANT_TOLERANCE = 1e-14
+# Rows that are standardised at a time.
+_FEWEST_ROWS, _MOST_ROWS = 1024, 4096
 # How pandas and polars name the types of columns that may hold text.
 _TEXT_DTYPES = ("object", "str", "string", "large_string", "categor", "enum")
 
@@ -232,24 +235,62 @@ class Scaling:
     @classmethod
     def of(cls, X: NDArray[np.floating]) -> Scaling:
         """Measure the columns of `X`."""
-        largest = np.abs(X).max(axis=0)
+        n_rows, n_columns = X.shape
+        largest, mean = np.zeros(n_columns), np.zeros(n_columns)
+        for rows in _blocks(X):
+            largest = np.maximum(largest, np.maximum(rows.max(axis=0), -rows.min(axis=0)))
+            mean += np.full(len(rows), 1 / n_rows) @ rows
         unit = np.where(largest > 0, largest, 1.0)  # keeps the squares of 1e200 finite
-        mean = (X / unit).mean(axis=0) * unit
-        scale = ((X - mean) / unit).std(axis=0) * unit
+        first, second = np.zeros(n_columns), np.zeros(n_columns)
+        for rows in _blocks(X):
+            centred = (rows - mean) / unit
+            first += centred.sum(axis=0) / n_rows
+            second += np.einsum("ij,ij->j", centred, centred) / n_rows
+        # What rounding has left of the mean is taken off.
+        scale = np.sqrt(np.maximum(second - first**2, 0.0)) * unit
         constant = scale <= _CONSTANT_TOLERANCE * largest
-        return cls(mean, np.where(constant, 1.0, scale), constant)
+        return cls(mean + first * unit, np.where(constant, 1.0, scale), constant)
 
     def __call__(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return `X` with mean zero and standard deviation one; constant columns become zero."""
-        return np.where(self.constant, 0.0, (X - self.mean) / self.scale)
+        standardised = (X - self.mean) / self.scale
+        standardised[:, self.constant] = 0.0
+        return standardised
+
+    def gram(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the Gram matrix of the standardised columns, or of the rows if they are fewer.
+
+        It is divided by the number of rows: correlations, in the first case. No copy of X is made.
+        """
+        n_rows, n_columns = X.shape
+        if n_columns > n_rows:
+            parts = (self._columns(X, slice(k, k + n_rows)) for k in range(0, n_columns, n_rows))
+            return sum((part @ part.T for part in parts), np.zeros((n_rows, n_rows))) / n_rows
+        total = np.zeros((n_columns, n_columns))
+        for rows in _blocks(X):
+            standardised = self(rows)
+            total += standardised.T @ standardised
+        return total / n_rows
+
+    def _columns(self, X: NDArray[np.floating], chosen: slice) -> NDArray[np.floating]:
+        return Scaling(self.mean[chosen], self.scale[chosen], self.constant[chosen])(X[:, chosen])
 
 
-def check_columns(X: NDArray[np.floating], scaling: Scaling) -> tuple[int, tuple[Check, ...]]:
-    """Return the numerical rank of the standardised columns, and what is to be said about them."""
-    standardised = scaling(X)
-    if X.shape[1] > len(X):
-        standardised = standardised.T  # the same singular values, and a small Gram matrix
-    variances = np.linalg.eigvalsh(standardised.T @ standardised / len(X))
+def _blocks(X: NDArray[np.floating]) -> Iterator[NDArray[np.floating]]:
+    """Yield some rows at a time: few enough for a processor's cache, where columns are not many."""
+    size = min(max(_FEWEST_ROWS, 2 * X.shape[1]), _MOST_ROWS)
+    return (X[start : start + size] for start in range(0, len(X), size))
+
+
+def check_columns(
+    X: NDArray[np.floating], scaling: Scaling, variances: NDArray[np.floating] | None = None
+) -> tuple[int, tuple[Check, ...]]:
+    """Return the numerical rank of the standardised columns, and what is to be said about them.
+
+    `variances` are the eigenvalues of `Scaling.gram`, if they are known.
+    """
+    if variances is None:
+        variances = np.linalg.eigvalsh(scaling.gram(X))
     singular_values = np.sqrt(np.maximum(variances, 0.0))
     rank = int((singular_values > _RANK_TOLERANCE * singular_values.max(initial=0.0)).sum())
     n_constant = int(scaling.constant.sum())

@@ -3,7 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.likelihood._gaussian import expand, minimise, objective, predicted
+from crlearn.likelihood._gaussian import (
+    _positive,
+    alternatives,
+    expand,
+    minimise,
+    objective,
+    predicted,
+)
 from crlearn.likelihood._newton import moved
 from crlearn.likelihood._pools import Moments, Pools
 
@@ -134,3 +141,18 @@ def test_predicted_lies_between_the_present_value_and_the_minimum():
     _, lowest_without = minimise(best, pools, without)
     guess = predicted(best, pools, without)
     assert lowest <= lowest_without - 1e-12 <= guess <= float(objective(best, pools, without))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_alternatives_of_all_latents_add_up_to_f(seed: int):
+    rows, pool, masks, H = drawn(seed)
+    pools = Pools.of(Moments.of(rows), pool)
+    values, gradients = alternatives(H, pools, np.arange(4), masks)
+    point = expand(H, pools, masks)
+    assert values.sum() - np.linalg.slogdet(H)[1] == pytest.approx(point.value)
+    off = ~np.eye(4, dtype=bool)
+    np.testing.assert_allclose(gradients.sum(axis=0)[off], point.gradient, atol=1e-12)
+
+
+def test_variances_that_rounding_made_negative_cost_much():
+    np.testing.assert_array_equal(_positive(np.array([2.0, -1e-17, 0.0])), [2.0, 1e100, 1e100])

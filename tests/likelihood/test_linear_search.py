@@ -5,8 +5,16 @@ import pytest
 
 from crlearn.data import make_linear_interventional
 from crlearn.graph import transitive_closure
+from crlearn.likelihood._gaussian import minimise, objective
 from crlearn.likelihood._linear_search import (
+    LinearFit,
     LinearProblem,
+    _changes,
+    _complete,
+    _inserted,
+    _losses,
+    best_order_at,
+    better_order_at,
     edge_p_values,
     fit_linear,
     fit_without_order,
@@ -124,3 +132,74 @@ def test_latents_without_an_intervention_leave_the_others_alone():
     fit = fit_linear(partial, np.random.default_rng(0))
     mixed = unit_rows(fit.H @ problem.mixing)
     np.testing.assert_allclose(mixed[:2], np.eye(N)[:2], atol=1e-3)
+
+
+def drawn(n: int, n_samples: int, intervention: str = "hard") -> tuple[LinearProblem, np.ndarray]:
+    """Rows of a random linear world; and its graph."""
+    world = make_linear_interventional(
+        n,
+        n,
+        n_samples,
+        intervention="hard" if intervention == "hard" else "soft",
+        min_edge_effect=None,
+        random_state=0,
+    )
+    pool = np.zeros((n, n + 1), dtype=int)
+    pool[np.arange(n), np.arange(n) + 1] = 1
+    rows = [world.X[world.y == e] for e in range(n + 1)]
+    assert world.truth is not None
+    assert world.truth.graph is not None
+    return LinearProblem(Moments.of(rows), pool, intervention == "hard"), world.truth.graph
+
+
+@pytest.mark.parametrize("intervention", ["hard", "soft"])
+def test_moves_in_an_order_cost_what_the_models_cost(intervention: str):
+    problem, _ = population(0, intervention)
+    H, order = np.random.default_rng(0).standard_normal((N, N)), [2, 0, 3, 1]
+
+    def value(order: list[int]) -> float:
+        return float(objective(H, problem.pools, problem.masks(_complete(order))))
+
+    changes, _ = _changes(problem, H, order)
+    expected = [
+        [value(_inserted(order, start, end)) - value(order) for end in range(N)]
+        for start in range(N)
+    ]
+    np.testing.assert_allclose(changes, expected, atol=1e-12)
+
+
+def test_moves_lead_to_the_best_order_of_a_fixed_encoder():
+    problem, _ = population(1, "hard")
+    H = fit_without_order(problem, np.random.default_rng(0))
+    values = [
+        float(objective(H, problem.pools, problem.masks(_complete(order))))
+        for order in (better_order_at(problem, H, [3, 2, 1, 0]), best_order_at(problem, H))
+    ]
+    assert values[0] == pytest.approx(values[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("intervention", ["hard", "soft"])
+def test_losses_of_needless_edges_are_those_of_refitted_models(intervention: str):
+    problem, _ = drawn(4, 2000, intervention)
+    H = fit_without_order(problem, np.random.default_rng(0))
+    order = best_order_at(problem, H)
+    H, value = minimise(H, problem.pools, problem.masks(_complete(order)))
+    full = LinearFit(H, _complete(order), value)
+    losses = _losses(problem, full)
+    assert np.isinf(losses[~full.adjacency]).all()
+    weak = np.argwhere(losses < 5)
+    assert len(weak) > 0
+    for i, j in weak:
+        without = full.adjacency.copy()
+        without[i, j] = False
+        value = minimise(full.H, problem.pools, problem.masks(without))[1]
+        exact = (value - full.value) * problem.n_samples
+        assert losses[i, j] == pytest.approx(exact, rel=0.2, abs=0.05)
+
+
+def test_many_latents_are_found():
+    """Beyond ten latents starts and orders are found by changing one latent at a time."""
+    problem, graph = drawn(12, 2000)
+    fit = fit_linear(problem, np.random.default_rng(0))
+    assert (fit.adjacency == graph).all()
+    assert problem.goodness_of_fit(fit.value, problem.masks(fit.adjacency)).p_value > 1e-3

@@ -60,3 +60,11 @@ def test_descend_stops_at_the_given_number_of_steps():
 
     descend(np.eye(2), expand, lambda H: float(H[0, 1]), np.copy, max_steps=3, tolerance=0.0)
     assert len(calls) == 3
+
+
+def test_gains_are_those_of_newton_steps_and_never_negative():
+    gradients = np.array([[1.0, 0.0], [2.0, 2.0], [0.0, 0.0]])
+    point = Expansion(0.0, np.zeros(2), np.diag([1.0, 4.0]))
+    np.testing.assert_allclose(point.gains(gradients), [0.5, 2.5, 0.0], atol=1e-5)
+    saddle = Expansion(0.0, np.zeros(2), np.diag([1.0, -4.0]))
+    np.testing.assert_allclose(saddle.gains(gradients), [0.5, 2.5, 0.0], atol=1e-5)

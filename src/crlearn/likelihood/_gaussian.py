@@ -31,6 +31,7 @@ Matrix = NDArray[np.floating]
 Masks = NDArray[np.floating]
 
 _MOST_STEPS = 100
+_WORST_VARIANCE = 1e100
 
 
 def objective(H: Matrix, pools: Pools, masks: Masks) -> Matrix:
@@ -40,8 +41,30 @@ def objective(H: Matrix, pools: Pools, masks: Masks) -> Matrix:
 
 def latent_costs(H: Matrix, pools: Pools, masks: Masks) -> Matrix:
     """Return what each latent adds to F(H) for each of the masks, ``(..., n)``."""
-    residual = _residual_variances(H @ pools.covariances @ H.T, masks)
+    residual = _positive(_residual_variances(H @ pools.covariances @ H.T, masks))
     return 0.5 * (pools.shares * np.log(residual)).sum(axis=-1)
+
+
+def alternatives(
+    H: Matrix, pools: Pools, latents: NDArray[np.intp], masks: Masks
+) -> tuple[Matrix, Matrix]:
+    """Return what single latents ``(B,)`` add to F with masks ``(B, P, n)``, and its gradient in D.
+
+    With r the coefficients of a residual, d rss = 2 r' dD C r: the regression is at its optimum.
+    """
+    covariances = (H @ pools.covariances @ H.T)[latents]
+    each = np.arange(len(latents))
+    inside = covariances * masks[..., :, None] * masks[..., None, :]
+    i = np.arange(len(H))
+    inside[..., i, i] += 1 - masks
+    given = masks * covariances[each, :, latents]
+    residual = -np.linalg.solve(inside, given[..., None])[..., 0]
+    residual[each, :, latents] = 1.0
+    along = (covariances @ residual[..., None])[..., 0]
+    variances = _positive((residual * along).sum(axis=-1))
+    shares = pools.shares[latents]
+    gradients = np.einsum("bp,bpk,bpl->bkl", shares / variances, residual, along)
+    return 0.5 * (shares * np.log(variances)).sum(axis=-1), gradients
 
 
 def expand(H: Matrix, pools: Pools, masks: Masks) -> Expansion:
@@ -97,6 +120,11 @@ def predicted(H: Matrix, pools: Pools, masks: Masks) -> float:
 
 def _unit_rows(H: Matrix) -> Matrix:
     return H / np.linalg.norm(H, axis=1, keepdims=True)
+
+
+def _positive(variances: Matrix) -> Matrix:
+    """Make those worthless that rounding has made negative: the encoder is as good as singular."""
+    return np.where(variances > 0, variances, _WORST_VARIANCE)
 
 
 def _residual_variances(covariances: Matrix, masks: Masks) -> Matrix:

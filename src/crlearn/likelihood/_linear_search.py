@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from crlearn.graph import closest_dag, topological_order
-from crlearn.likelihood._gaussian import expand, latent_costs, minimise, predicted
+from crlearn.likelihood._gaussian import (
+    alternatives,
+    expand,
+    latent_costs,
+    minimise,
+    objective,
+    predicted,
+)
 from crlearn.likelihood._pools import Moments, Pools
 from crlearn.likelihood._robust import Linearised, overall_weights
 
@@ -24,11 +32,15 @@ BoolMatrix = NDArray[np.bool_]
 # Search ends when the fit cannot be told from the saturated model; these bound it otherwise.
 _GOOD_P_VALUE = 0.01
 _RANDOM_STARTS = 60
+_SWEPT_STARTS = 8
+_ANGLES = 12
 _RANDOM_ORDERS = 12
-_LARGEST_FOR_ALL_ORDERS = 10
+_MANY = 10  # latents; not all orders, and no starts quite at random, beyond
 _TRIES = 6
 _TRIED_MOVES = 3
-_NEEDLESS = 1.0  # nats; edges that would lose less go together
+_PREDICTED_MOVES = 20
+_CLEAR = 200.0  # a statistic beyond any doubt
+_NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
 _WORST_START = 1e8
 
 
@@ -105,11 +117,15 @@ class LinearProblem:
 
     def masks(self, adjacency: BoolMatrix) -> Matrix:
         """Return the masks of a graph: parents matter where the intervention leaves them."""
-        masks = np.zeros((self.n, self.pools.n_pools, self.n))
+        return self.masks_of(adjacency.T)
+
+    def masks_of(self, parents: BoolMatrix) -> Matrix:
+        """Return the masks ``(..., P, n)`` of latents with these parents ``(..., n)``."""
+        masks = np.zeros((*parents.shape[:-1], self.pools.n_pools, self.n))
         if self.hard:
-            masks[:, 0] = adjacency.T
+            masks[..., 0, :] = parents
         else:
-            masks[:, 1:] = adjacency.T[:, None, :]
+            masks[..., 1:, :] = parents[..., None, :]
         return masks
 
     def masks_without_order(self) -> Matrix:
@@ -174,7 +190,11 @@ def fit_linear(problem: LinearProblem, rng: np.random.Generator) -> LinearFit:
     """Find encoder and graph: without order, then the best order, then without needless edges."""
     start = fit_without_order(problem, rng)
     best: LinearFit | None = None
+    tried: set[tuple[int, ...]] = set()
     for n_tries, order in enumerate(_first_orders(problem, start, rng), start=1):
+        if tuple(order) in tried:
+            continue
+        tried.add(tuple(order))
         found = search_orders(problem, start, order)
         if best is None or found.value < best.value:
             best = found
@@ -205,7 +225,8 @@ def search_orders(problem: LinearProblem, H: Matrix, order: Sequence[int]) -> Li
     best = _fitted(problem, H, _complete(now))
     seen = {tuple(now)}
     while True:
-        candidates = [move for move in _insertions(now) if tuple(move) not in seen]
+        candidates = [move for move in _promising(problem, best, now) if tuple(move) not in seen]
+        candidates = candidates[:_PREDICTED_MOVES]
         values = [
             predicted(best.H, problem.pools, problem.masks(_complete(move))) for move in candidates
         ]
@@ -224,22 +245,20 @@ def prune(problem: LinearProblem, fit: LinearFit) -> LinearFit:
 
     What an edge gains is divided by what it would gain for nothing if noise is not Gaussian.
     """
-    best = fit
-    around = problem.linearised(fit.H, problem.masks(fit.adjacency))
+    best, masks = fit, problem.masks(fit.adjacency)
+    weights = _edge_weights(problem.linearised(fit.H, masks), fit.adjacency)
     while best.adjacency.any():
-        edges = np.argwhere(best.adjacency)
-        candidates = [_without(best.adjacency, edge) for edge in edges]
-        values = [predicted(best.H, problem.pools, problem.masks(each)) for each in candidates]
-        weights = np.array([around.weight_of_edge(edge) for edge in edges])
-        losses = (np.array(values) - best.value) * problem.n_samples / weights
-        needless = _without(best.adjacency, edges[losses < _NEEDLESS].T)
-        if (losses < _NEEDLESS).sum() > 1:
-            found = _fitted(problem, best.H, needless, max_steps=20)
-            if (found.value - best.value) * problem.n_samples < problem.edge_cost:
+        losses = _losses(problem, best) / weights
+        needless = losses < _NEEDLESS * problem.edge_cost
+        if needless.sum() > 1:
+            found = _fitted(problem, best.H, best.adjacency & ~needless, max_steps=20)
+            # Edges that can stand in for each other lose more together than one by one.
+            expected = (losses * weights)[needless].sum() + problem.edge_cost / 2
+            if (found.value - best.value) * problem.n_samples < expected:
                 best = found
                 continue
-        weakest = int(np.argmin(losses))
-        found = _fitted(problem, best.H, candidates[weakest], max_steps=20)
+        weakest = np.unravel_index(losses.argmin(), losses.shape)
+        found = _fitted(problem, best.H, _without(best.adjacency, weakest), max_steps=20)
         if (found.value - best.value) * problem.n_samples > problem.edge_cost * weights[weakest]:
             break
         best = found
@@ -247,15 +266,51 @@ def prune(problem: LinearProblem, fit: LinearFit) -> LinearFit:
 
 
 def edge_p_values(problem: LinearProblem, fit: LinearFit) -> Matrix:
-    """Return the p-value of each edge: the calibrated likelihood ratio of the model without it."""
+    """Return the p-value of each edge: the calibrated likelihood ratio of the model without it.
+
+    Where the ratio is large beyond doubt it is not computed but predicted.
+    """
     p_values = np.ones(fit.adjacency.shape)
     around = problem.linearised(fit.H, problem.masks(fit.adjacency))
-    for edge in np.argwhere(fit.adjacency):
-        without = _fitted(problem, fit.H, _without(fit.adjacency, edge), max_steps=20)
-        ratio = 2 * problem.n_samples * max(0.0, without.value - fit.value)
-        freedom = around.coefficients_of_edge(edge)
-        p_values[tuple(edge)] = chi2.sf(ratio / around.weight_of_edge(edge), freedom)
+    weights = _edge_weights(around, fit.adjacency)
+    statistics = 2 * _losses(problem, fit) / weights
+    for edge in map(tuple, np.argwhere(fit.adjacency)):
+        if statistics[edge] < _CLEAR:
+            without = _fitted(problem, fit.H, _without(fit.adjacency, edge), max_steps=20)
+            ratio = 2 * problem.n_samples * max(0.0, without.value - fit.value)
+            statistics[edge] = ratio / weights[edge]
+        p_values[edge] = chi2.sf(statistics[edge], around.coefficients_of_edge(edge))
     return p_values
+
+
+def _edge_weights(around: Linearised, adjacency: BoolMatrix) -> Matrix:
+    """Return the weight of each edge in its likelihood ratio, 1 where there is none."""
+    weights = np.ones(adjacency.shape)
+    for edge in map(tuple, np.argwhere(adjacency)):
+        weights[edge] = around.weight_of_edge(edge)
+    return weights
+
+
+def _losses(problem: LinearProblem, fit: LinearFit) -> Matrix:
+    """Return the nats that the model would lose with each edge, infinity where there is none.
+
+    Let F rise by a at the fixed encoder, and a Newton step with the present Hessian take g of that.
+    The Hessian without the edge is larger, as one coefficient less adapts to the encoder: the loss
+    is a / (1 + g / a), half the square of the Wald statistic.
+    """
+    losses = np.full(fit.adjacency.shape, np.inf)
+    parents, children = np.nonzero(fit.adjacency)
+    masks = problem.masks(fit.adjacency)
+    point = expand(fit.H, problem.pools, masks)
+    now, gradients = alternatives(fit.H, problem.pools, np.arange(problem.n), masks)
+    without = masks[children]
+    without[np.arange(len(parents)), :, parents] = 0
+    then, changed = alternatives(fit.H, problem.pools, children, without)
+    off = ~np.eye(problem.n, dtype=bool)
+    slopes = point.gradient + (changed - gradients[children])[:, off]
+    rise = np.maximum(then - now[children], 1e-300)
+    losses[parents, children] = problem.n_samples * rise / (1 + point.gains(slopes) / rise)
+    return losses
 
 
 def standard_errors(problem: LinearProblem, fit: LinearFit) -> Matrix:
@@ -294,7 +349,8 @@ def _starts(problem: LinearProblem, rng: np.random.Generator) -> Iterator[Matrix
     """Yield encoders whose rows lie where the precision matrices change.
 
     An intervention changes the precision matrix in two directions at most, and the row that is
-    looked for is a combination of them: of the one that changes most, then of both at random.
+    looked for is a combination of them: of the one that changes most, then of both at random. For
+    many latents the combinations are improved one by one.
     """
     n, moments = problem.n, problem.moments
     precisions = np.linalg.inv(moments.covariances)
@@ -306,10 +362,40 @@ def _starts(problem: LinearProblem, rng: np.random.Generator) -> Iterator[Matrix
         np.linalg.solve(root.T, vectors[np.arange(n), :, strongest[:, k]].T).T
         for k in (0, min(1, n - 1))
     )
-    for attempt in range(_RANDOM_STARTS):
+    many = n > _MANY
+    for attempt in range(_SWEPT_STARTS if many else _RANDOM_STARTS):
         angle = rng.uniform(0, np.pi, n) if attempt else np.zeros(n)
         rows = np.cos(angle)[:, None] * first + np.sin(angle)[:, None] * second
-        yield np.where(problem.covered[:, None], rows, rng.standard_normal((n, n)))
+        rows = np.where(problem.covered[:, None], rows, rng.standard_normal((n, n)))
+        yield _swept(problem, rows, first, second) if many else rows
+
+
+def _swept(problem: LinearProblem, rows: Matrix, first: Matrix, second: Matrix) -> Matrix:
+    """Turn one row at a time to its best angle, while F falls.
+
+    Among many latents some row is nearly always wrong if all angles are drawn at once.
+    """
+    masks = problem.masks_without_order()
+    angles = np.arange(_ANGLES)[:, None] * np.pi / _ANGLES
+    first, second = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (first, second))
+
+    def value_of(rows: Matrix) -> float:
+        try:
+            return float(objective(rows, problem.pools, masks))
+        except np.linalg.LinAlgError:  # two rows are the same
+            return np.inf
+
+    best, lowest, improved = rows, value_of(rows), True
+    while improved:
+        improved = False
+        for j in np.flatnonzero(problem.covered):
+            for row in np.cos(angles) * first[j] + np.sin(angles) * second[j]:
+                turned = best.copy()
+                turned[j] = row
+                value = value_of(turned)
+                if value < lowest - 1 / problem.n_samples:
+                    best, lowest, improved = turned, value, True
+    return best
 
 
 def _intervened_rows(problem: LinearProblem, rows: Matrix) -> Matrix:
@@ -330,12 +416,15 @@ def _first_orders(
     partial = precision[j, j] / scale[:, None] / np.sqrt(np.einsum("jii->ji", precision))
     effect = (partial**2).T
     np.fill_diagonal(effect, 0)
-    if problem.n <= _LARGEST_FOR_ALL_ORDERS:
+    few = problem.n <= _MANY
+    if few:
         yield best_order_at(problem, H)
     for weights in (effect, np.log1p(problem.n_samples * effect)):
-        yield [int(node) for node in topological_order(closest_dag(weights))]
+        order = [int(node) for node in topological_order(closest_dag(weights))]
+        yield order if few else better_order_at(problem, H, order)
     for _ in range(_RANDOM_ORDERS):
-        yield rng.permutation(problem.n).tolist()
+        order = rng.permutation(problem.n).tolist()
+        yield order if few else better_order_at(problem, H, order)
 
 
 def best_order_at(problem: LinearProblem, H: Matrix) -> list[int]:
@@ -357,6 +446,16 @@ def best_order_at(problem: LinearProblem, H: Matrix) -> list[int]:
     return order[::-1]
 
 
+def better_order_at(problem: LinearProblem, H: Matrix, order: list[int]) -> list[int]:
+    """Return an order that no move of one latent makes better for a fixed encoder."""
+    while True:
+        values, _ = _changes(problem, H, order)
+        start, end = np.unravel_index(values.argmin(), values.shape)
+        if values[start, end] > -1 / problem.n_samples:
+            return order
+        order = _inserted(order, int(start), int(end))
+
+
 def _fitted(
     problem: LinearProblem, H: Matrix, adjacency: BoolMatrix, max_steps: int = 100
 ) -> LinearFit:
@@ -372,19 +471,62 @@ def _complete(order: Sequence[int]) -> BoolMatrix:
     return adjacency
 
 
-def _insertions(order: list[int]) -> list[list[int]]:
-    """Return the orders in which one latent stands elsewhere."""
-    moves = []
-    for start in range(len(order)):
-        for end in range(len(order)):
-            move = order.copy()
-            move.insert(end, move.pop(start))
-            if move != order and move not in moves:
-                moves.append(move)
-    return moves
+def _promising(problem: LinearProblem, fit: LinearFit, order: list[int]) -> list[list[int]]:
+    """Return the orders in which one latent stands elsewhere, the most promising first.
+
+    What a move changes at the fixed encoder is exact; what the encoder adds to that is guessed by a
+    Newton step with the Hessian of the present order.
+    """
+    n, off = problem.n, ~np.eye(problem.n, dtype=bool)
+    moves = [
+        (start, end) for start in range(n) for end in range(n) if end not in (start, start + 1)
+    ]
+    orders = [_inserted(order, *move) for move in moves]
+    if len(moves) <= _PREDICTED_MOVES:
+        return orders
+    values, gradients = _changes(problem, fit.H, order)
+    point = expand(fit.H, problem.pools, problem.masks(fit.adjacency))
+    change = np.array([values[move] for move in moves])
+    gain = point.gains(point.gradient + np.stack([gradients[move][off] for move in moves]))
+    return [orders[k] for k in np.argsort(change - gain, kind="stable")]
 
 
-def _without(adjacency: BoolMatrix, edge: NDArray[np.intp]) -> BoolMatrix:
+def _changes(problem: LinearProblem, H: Matrix, order: list[int]) -> tuple[Matrix, Matrix]:
+    """Return what F and its gradient change at the fixed encoder, by first and last place.
+
+    The latent that moves has other parents, and all that it passes lose or gain it.
+    """
+    n, place = problem.n, np.argsort(order)
+    places, latents = np.arange(n), np.array(order)
+    itself = np.eye(n, dtype=bool)
+    before = places < places[:, None]
+    passed = before[:, None] ^ itself  # [b, a]: before b with or without a
+    rank = places - (places > places[:, None])
+    placed = (rank[:, None] < places[:, None]) & ~itself[:, None]  # [a, k]: before a as k-th of all
+    sets = np.concatenate([before, passed.reshape(-1, n), placed.reshape(-1, n)])[:, place]
+    who = np.concatenate([latents, np.repeat(latents, n), np.repeat(latents, n)])
+    found = alternatives(H, problem.pools, who, problem.masks_of(sets))
+
+    def summed(costs: Matrix) -> Matrix:
+        now, shape = costs[:n], (n, n, *costs.shape[1:])
+        passing = np.swapaxes(costs[n : n + n * n].reshape(shape) - now[:, None], 0, 1)  # [a, b]
+        later, earlier = passing.copy(), passing.copy()
+        later[before | itself] = 0
+        earlier[~before] = 0
+        earlier = earlier[:, ::-1].cumsum(axis=1)[:, ::-1]
+        return costs[n + n * n :].reshape(shape) - now[:, None] + later.cumsum(axis=1) + earlier
+
+    return summed(found[0]), summed(found[1])
+
+
+def _inserted(order: list[int], start: int, end: int) -> list[int]:
+    """Return the order with the latent from one place at another one."""
+    move = order.copy()
+    move.insert(end, move.pop(start))
+    return move
+
+
+def _without(adjacency: BoolMatrix, edge: tuple[Any, ...]) -> BoolMatrix:
     reduced = adjacency.copy()
-    reduced[tuple(edge)] = False
+    reduced[edge] = False
     return reduced

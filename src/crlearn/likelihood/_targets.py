@@ -26,10 +26,13 @@ from crlearn.likelihood._candidates import (
     target_splits,
 )
 from crlearn.likelihood._gaussian import minimise, objective, predicted
+from crlearn.likelihood._lattice import lattice_targets
 from crlearn.likelihood._linear_search import (
     GoodnessOfFit,
     LinearFit,
     LinearProblem,
+    better_order_at,
+    search_orders,
     standard_errors,
 )
 from crlearn.likelihood._peeling import Peeling, peel
@@ -45,6 +48,7 @@ _THOROUGH = Effort(candidates=10, is_thorough=True)
 _GOOD_P_VALUE = 0.01
 _TOLERABLE_P_VALUE = 1e-4  # wrong answers are far below it, right ones almost never
 _HOPELESS = 100  # beyond so many times its expectation, a ratio is not mended by single changes
+_MANY = 12  # latents, beyond which a thorough peeling takes too long
 _ROWS_PER_LATENT = 3
 _PREDICTED_CHANGES = 24
 _FITTED_CHANGES = 6
@@ -171,6 +175,11 @@ def _searched(moments: Moments, rng: np.random.Generator, max_sweeps: int) -> _A
             answers.append(_Answer.fitted(moments, peeling.targets, _start(moments, peeling)))
             if answers[-1].goodness_of_fit.p_value > _GOOD_P_VALUE:
                 return answers[-1]
+        if effort is _QUICK and moments.n_variables > _MANY:
+            proposed = _from_lattice(moments)
+            answers += [] if proposed is None else [proposed]
+            if answers:
+                return _repaired(min(answers, key=lambda answer: answer.fit.value), max_sweeps)
         if effort is _QUICK:
             answers = [answer for answer in answers if not _is_hopeless(answer.goodness_of_fit)]
         for answer in sorted(answers, key=lambda answer: answer.fit.value):
@@ -187,6 +196,36 @@ def _searched(moments: Moments, rng: np.random.Generator, max_sweeps: int) -> _A
             "are fewer latents than assumed."
         )
     return best
+
+
+def _from_lattice(moments: Moments) -> _Answer | None:
+    """Return the answer with the first proposals for the targets that have full rank, if any do.
+
+    The precisions are solved for what each latent adds to them, where its row dominates.
+    """
+    n = moments.n_variables
+    precisions = np.linalg.inv(moments.covariances)
+    scale, axes = np.linalg.eigh(np.average(precisions, axis=0, weights=moments.sizes))
+    basis = (axes * np.sqrt(scale)).T
+    white = axes / np.sqrt(scale)
+    precisions = white.T @ precisions @ white
+    targets = np.zeros((0, len(moments.sizes)), dtype=np.intp)
+    for row in lattice_targets(precisions):
+        longer = np.vstack([targets, row])
+        if len(targets) < n and np.linalg.matrix_rank(longer) == len(longer):
+            targets = longer
+    if len(targets) < n:
+        return None
+    solved = np.linalg.pinv(targets[:, 1:].T.astype(float))
+    added = np.tensordot(solved, precisions[1:] - precisions[0], 1)
+    values, vectors = np.linalg.eigh(added)
+    H = vectors[np.arange(n), :, np.abs(values).argmax(axis=1)] @ basis
+    problem = LinearProblem(moments, targets, hard=True)
+    # Causes come with small changes of the precision, more often than not.
+    order = better_order_at(problem, H, np.argsort((added**2).sum(axis=(1, 2))).tolist())
+    fit = search_orders(problem, H, order)
+    order = np.argsort(fit.adjacency.sum(axis=0), kind="stable")
+    return _Answer.fitted(moments, targets[order], fit.H[order])
 
 
 def _is_hopeless(fit: GoodnessOfFit) -> bool:

@@ -37,24 +37,14 @@ def whitening(
 ) -> tuple[LinearEncoder, tuple[Check, ...]]:
     """Return the map to the leading principal components with variance one, and column checks."""
     scaling = Scaling.of(X)
-    rank, checks = check_columns(X, scaling)
+    variances, directions = np.linalg.eigh(scaling.gram(X))
+    rank, checks = check_columns(X, scaling, variances)
     n = choose_n_latents(n_latents, rank)
-    variances, directions = _principal_directions(scaling(X), n)
+    variances, directions = variances[::-1][:n], directions[:, ::-1][:, :n]
+    if X.shape[1] > len(X):  # directions among the rows
+        directions = scaling(X).T @ directions / np.sqrt(np.maximum(variances, 1e-300) * len(X))
     leading = _with_fixed_signs(directions) / np.sqrt(variances)
     return LinearEncoder(leading.T / scaling.scale, scaling.mean), checks
-
-
-def _principal_directions(
-    X: NDArray[np.floating], n: int
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return the n largest variances and their directions, from the smaller Gram matrix."""
-    n_rows, n_features = X.shape
-    if n_features <= n_rows:
-        variances, directions = np.linalg.eigh(X.T @ X / n_rows)
-    else:
-        variances, coefficients = np.linalg.eigh(X @ X.T / n_rows)
-        directions = X.T @ coefficients / np.sqrt(np.maximum(variances, 1e-300) * n_rows)
-    return variances[::-1][:n], directions[:, ::-1][:, :n]
 
 
 def _with_fixed_signs(directions: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -68,7 +58,7 @@ def pca_baseline(X: NDArray[np.floating], n_latents: int | None = None) -> Resul
     encoder, checks = whitening(X, n_latents)
     return Result(
         encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder),
+        decoder=LinearDecoder.undoing(encoder, X),
         guarantee=PCA_GUARANTEE,
         checks=checks,
     )
@@ -99,7 +89,7 @@ def ica_baseline(
     )
     return Result(
         encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder),
+        decoder=LinearDecoder.undoing(encoder, X),
         guarantee=ICA_GUARANTEE,
         checks=(*checks, converged),
         details={"n_iter": ica.n_iter_},

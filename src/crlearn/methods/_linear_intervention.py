@@ -135,7 +135,7 @@ def linear_intervention_crl(
     encoder = in_readable_units(H @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder),
+        decoder=LinearDecoder.undoing(encoder, X),
         guarantee=_guarantee(problem),
         adjacency=adjacency,
         targets=groups.targets(n),
@@ -205,7 +205,7 @@ def published_lscale_i(
     encoder = in_readable_units(found.encoder, X, environments)
     return Result(
         encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder),
+        decoder=LinearDecoder.undoing(encoder, X),
         guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
         adjacency=found.adjacency if exact else transitive_closure(found.adjacency),
         targets=groups.targets(n),

@@ -119,7 +119,7 @@ def multi_node_crl(
     encoder = in_readable_units(answer.encoder @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder),
+        decoder=LinearDecoder.undoing(encoder, X),
         guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
         adjacency=answer.parents if hard else transitive_closure(answer.parents),
         targets=answer.targets[np.argsort(order)],
@@ -167,7 +167,7 @@ def published_umni_crl(
     encoder = in_readable_units(found.encoder, X, environments)
     return Result(
         encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder),
+        decoder=LinearDecoder.undoing(encoder, X),
         guarantee=HARD_GUARANTEE if interventions == "hard" else SOFT_GUARANTEE,
         adjacency=found.adjacency,
         targets=found.targets[np.argsort(order)],
