@@ -78,7 +78,7 @@ def test_causes_come_first_and_targets_follow_the_labels():
     plain = fitted(data, mechanisms="linear").result_
     assert not np.tril(plain.adjacency).any()
     labels = np.array(["control", "d", "c", "b", "a"])[data.y]
-    model = MultiNodeCRL(reference="control", mechanisms="linear", random_state=0)
+    model: Any = MultiNodeCRL(reference="control", mechanisms="linear", random_state=0)
     renamed = model.fit(data.X, labels).result_
     assert not np.tril(renamed.adjacency).any()
     # The labels are a, b, c, control, d; latents that do not cause each other may change places.
@@ -124,7 +124,7 @@ class TestThePaper:
     def test_estimated_scores_and_names_of_environments(self):
         data = world(n_latents=3, n_samples=20_000)
         labels = np.array(["control", "c", "b", "a"])[data.y]
-        model = MultiNodeCRL(estimator="paper", reference="control", random_state=0)
+        model: Any = MultiNodeCRL(estimator="paper", reference="control", random_state=0)
         result = model.fit(data.X, labels).result_
         assert not result.targets[3].any()  # a, b, c, control
         plain = fitted(data, estimator="paper").result_
@@ -149,7 +149,7 @@ class TestBadInput:
         y = data.y.copy()
         y[np.flatnonzero(y == 0)[::2]] = 5
         with pytest.warns(AssumptionWarning, match="cannot be told from the reference: 5"):
-            model = MultiNodeCRL(mechanisms="linear", random_state=0).fit(data.X, y)
+            model: Any = MultiNodeCRL(mechanisms="linear", random_state=0).fit(data.X, y)
         assert not model.result_.targets[5].any()
 
     def test_an_environment_that_is_no_intervention_shows_in_the_fit(self):
