@@ -85,7 +85,8 @@ def table6(n: int, d: int, rows: int, bar: float) -> Fit:
 
 def multi_node(n: int, rows: int, bar: float | None) -> Fit:
     name = f"multi-node: n = {n}, d = {2 * n}, {n + 1} x {rows:,} rows, linear, hard"
-    options = {"n_latents": n, "n_features": 2 * n, "n_samples": rows}
+    sizes = {"n_latents": n, "n_features": 2 * n, "n_samples": rows}
+    options = {**sizes, "target_sets": "general"}
     return Fit(name, "multi-node", options, "MultiNodeCRL", {"interventions": "hard"}, bar)
 
 

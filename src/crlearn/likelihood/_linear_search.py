@@ -38,6 +38,8 @@ _RANDOM_ORDERS = 12
 _MANY = 10  # latents; not all orders, and no starts quite at random, beyond
 _TRIES = 6
 _TRIED_MOVES = 3
+_MORE_ATTEMPTS = 2
+_HOPELESS = 4  # beyond so many times its expectation, a ratio is no local optimum's
 _PREDICTED_MOVES = 20
 _CLEAR = 200.0  # a statistic beyond any doubt
 _NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
@@ -188,6 +190,19 @@ class LinearProblem:
 
 def fit_linear(problem: LinearProblem, rng: np.random.Generator) -> LinearFit:
     """Find encoder and graph: without order, then the best order, then without needless edges."""
+    best = _fit_orders(problem, rng)
+    for _ in range(_MORE_ATTEMPTS):
+        masks = problem.masks(best.adjacency)
+        fit = problem.goodness_of_fit(best.value, masks)
+        # A fit that is bad, though not hopelessly, may be a local optimum.
+        if fit.p_value > _GOOD_P_VALUE or fit.ratio > _HOPELESS * fit.freedom:
+            break
+        best = min(best, _fit_orders(problem, rng), key=lambda found: found.value)
+    return prune(problem, best)
+
+
+def _fit_orders(problem: LinearProblem, rng: np.random.Generator) -> LinearFit:
+    """Return the best fit from several orders, every latent a function of all before it."""
     start = fit_without_order(problem, rng)
     best: LinearFit | None = None
     tried: set[tuple[int, ...]] = set()
@@ -201,7 +216,7 @@ def fit_linear(problem: LinearProblem, rng: np.random.Generator) -> LinearFit:
         if problem.is_good(best.value, problem.masks(best.adjacency), n_tries):
             break
     assert best is not None
-    return prune(problem, best)
+    return best
 
 
 def fit_without_order(problem: LinearProblem, rng: np.random.Generator) -> Matrix:
