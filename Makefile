@@ -25,6 +25,8 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/train_speed.py
 	$(BIN)/python benchmarks/runner_overhead.py
 	$(BIN)/python benchmarks/linear_interventions.py
+	$(BIN)/python benchmarks/observational.py
+	$(BIN)/python benchmarks/empirical_bayes.py
 
 clean:
 	rm -rf $(VENV) demo docs/_build docs/api/generated docs/gallery docs/results

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.base import Scaling, check_columns
+from crlearn.base import Scaling, check_columns, latents_of
 
 
 @pytest.mark.parametrize("shape", [(5000, 3), (7, 20)])
@@ -33,3 +33,17 @@ def test_scaling_survives_large_numbers_and_large_means():
     scaling = Scaling.of(X)
     np.testing.assert_allclose(scaling.scale, z.std() * np.array([1e200, 1, 1e-200]), rtol=1e-6)
     assert check_columns(X, scaling)[0] == 1
+
+
+def test_labels_are_told_to_models_that_ask_for_them():
+    class Plain:
+        def transform(self, X: int) -> int:
+            return X
+
+    class ByLabel:
+        def transform(self, X: int, y: int | None = None) -> int:
+            return X if y is None else X + y
+
+    assert latents_of(Plain(), 1, 2) == 1
+    assert latents_of(ByLabel(), 1, 2) == 3
+    assert latents_of(ByLabel(), 1) == 1

@@ -191,6 +191,14 @@ class TestFit:
         assert result["versions"]["crlearn"] == crlearn.__version__
         assert result["seconds"] > 0
 
+    def test_layers_are_in_the_result_file(self, pca_run: Path, world: Path, tmp_path: Path):
+        model, dataset = crlearn.load(pca_run / "model.crl"), crlearn.load(world)
+        details = {"layers": ((1,), (0,)), "gain": 3.5, "rivals": ({"gap": 1.0},)}
+        model.result_ = replace(model.result_, details=details)
+        Run(tmp_path, model, world, None, dataset.names).write(dataset)
+        result = json.loads((tmp_path / "result.json").read_text())
+        assert result["details"] == {"layers": [[1], [0]], "gain": 3.5}
+
     def test_only_x_and_y_reach_the_method(self, pca_run: Path, world: Path):
         model = crlearn.load(pca_run / "model.crl")
         direct = crlearn.PCABaseline(n_latents=2).fit(crlearn.load(world).X)

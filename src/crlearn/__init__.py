@@ -14,7 +14,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from crlearn.config import config_context, get_config, set_config
-    from crlearn.methods import IVAE, ICABaseline, LinearInterventionCRL, MultiNodeCRL, PCABaseline
+    from crlearn.methods import (
+        IVAE,
+        EmpiricalBayesCRL,
+        ICABaseline,
+        LinearInterventionCRL,
+        MultiNodeCRL,
+        ObservationalCRL,
+        PCABaseline,
+    )
     from crlearn.persist import load, save
 
 # Public names in pipeline order; each is imported when it is first used.
@@ -24,6 +32,8 @@ _HOME = {
     "IVAE": "crlearn.methods",
     "LinearInterventionCRL": "crlearn.methods",
     "MultiNodeCRL": "crlearn.methods",
+    "ObservationalCRL": "crlearn.methods",
+    "EmpiricalBayesCRL": "crlearn.methods",
     "save": "crlearn.persist",
     "load": "crlearn.persist",
     "get_config": "crlearn.config",
@@ -47,9 +57,11 @@ _PARTS = (
 
 __all__ = [
     "IVAE",
+    "EmpiricalBayesCRL",
     "ICABaseline",
     "LinearInterventionCRL",
     "MultiNodeCRL",
+    "ObservationalCRL",
     "PCABaseline",
     "__version__",
     "config_context",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from inspect import signature
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -31,7 +32,7 @@ from sklearn.utils.validation import (
 
 from crlearn import persist
 from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
-from crlearn.result import Check, Result
+from crlearn.result import Check, Encoder, Result
 
 # Singular values of standardised data below this share of the largest one count as zero.
 _RANK_TOLERANCE = 1e-6
@@ -82,9 +83,13 @@ class BaseCRL(TransformerMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Return the latents of each row of `X`, one column each."""
         check_is_fitted(self)
+        return self._encoded(X, self.result_.encoder, "transform")
+
+    def _encoded(self, X: ArrayLike, encoder: Encoder, name: str) -> NDArray[np.floating]:
+        """Return what a fitted encoder makes of `X`; `name` is the method that was called."""
         _refuse_text(X)
         observations = cast(Any, validate_data(self, cast(Any, X), dtype=np.float64, reset=False))
-        return _finite(self.result_.encoder(observations), "transform")
+        return _finite(encoder(observations), name)
 
     def _can_decode(self) -> bool:
         check_is_fitted(self)
@@ -161,6 +166,12 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         check_consistent_length(X, y)
         assert_all_finite(y, estimator_name=type(self).__name__, input_name="y")
         return X, y
+
+
+def latents_of(model: Any, X: Any, y: Any = None) -> Any:
+    """Return ``model.transform(X)``; a model that denoises by environment is told the labels."""
+    by_label = y is not None and "y" in signature(model.transform).parameters
+    return model.transform(X, y) if by_label else model.transform(X)
 
 
 @dataclass(frozen=True, eq=False)

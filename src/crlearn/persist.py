@@ -36,6 +36,13 @@ FORMAT = 1
 _RECORDS = {
     "crlearn.result": ("Check", "Guarantee", "LinearDecoder", "LinearEncoder", "Result"),
     "crlearn.nets": ("MLP", "NetworkMap"),
+    "crlearn.scores._splines": ("CubicSplines",),
+    "crlearn.scores._structured": ("StructuredScore",),
+    "crlearn.methods._denoiser": ("Denoiser",),
+    "crlearn.likelihood._observational": ("Mechanism", "Mechanisms"),
+    "crlearn.methods._layer_regression": ("Basis", "Regression"),
+    "crlearn.methods._observational": ("MechanismNoise",),
+    "crlearn.methods._score_layers": ("NoiseEncoder",),
     "crlearn.data._dataset": ("Dataset", "Truth"),
     "crlearn.data._images": ("BallRendering",),
     "crlearn.data._layer": ("Layer",),

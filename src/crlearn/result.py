@@ -16,7 +16,7 @@ from crlearn import __version__
 from crlearn.graph import to_networkx
 
 LatentLevel = Literal["scale", "parents", "ancestors", "layers", "blocks", "span", "none"]
-GraphLevel = Literal["exact", "closure", "cpdag", "none"]
+GraphLevel = Literal["exact", "closure", "cpdag", "layers", "none"]
 
 
 @runtime_checkable
@@ -88,7 +88,8 @@ class Guarantee:
         (with those above it) or block; ``"span"``: all latents together up to one invertible
         linear map; ``"none"``.
     graph
-        ``"exact"``, ``"closure"`` (who is an ancestor of whom), ``"cpdag"`` or ``"none"``.
+        ``"exact"``, ``"closure"`` (who is an ancestor of whom), ``"cpdag"``, ``"layers"`` (which
+        latents lie upstream of which, but no edges) or ``"none"``.
     text
         The same as a sentence, with the conditions.
     """

@@ -16,6 +16,7 @@ from crlearn.data import WORLDS, Dataset, make_segments
 from crlearn.exceptions import CorruptFileError
 from crlearn.methods import ICABaseline, PCABaseline
 from crlearn.metrics import Evaluation, evaluate
+from crlearn.scores import ExactJacobians, ExactScores, NoisyJacobians
 
 MakeStudy = Callable[..., Study]
 Rehearsed = Callable[..., dict[str, Any]]
@@ -100,6 +101,85 @@ class TestDone:
         assert np.array_equal(seen["gate"], [[False, True], [False, False]])
         assert np.array_equal(seen["log"], np.eye(2, dtype=bool))
         assert record.parameters["gate"] == "$known_graph"
+        parameters = {"gate": "$true_mixing", "log": "$truth", "company": "$true_noise_variance"}
+        entry = {"method": "own_methods.Rehearsed", "parameters": parameters}
+        study = make_study(world="multi-domain", grid=[grid], methods=[entry])
+        assert execute(first_run(study), "tiny").is_done
+        assert seen["gate"].shape == (3, 2)
+        assert seen["log"].measurement_noise == pytest.approx(2**0.5)
+        assert seen["company"] == pytest.approx(2.0)
+
+    def test_exact_scores_are_jacobians_without_environments(
+        self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch
+    ):
+        seen: list[Any] = []
+
+        def look(model: Any, X: Any, y: Any = None) -> Any:
+            seen.append(model.scores)
+            return PCABaseline.fit(model, X, y)
+
+        monkeypatch.setattr("own_methods.Rehearsed.fit", look)
+        entry = {"method": "own_methods.Rehearsed", "scores": ["exact"]}
+        grid = [{"n_latents": 2, "n_samples": 20}]
+        for errors in ({}, {"signal_to_error": [4.0]}):
+            methods = [{**entry, **errors}]
+            study = make_study(world="observational", grid=grid, methods=methods)
+            assert execute(first_run(study), "tiny").is_done
+        assert isinstance(seen[0], ExactJacobians)
+        assert isinstance(seen[1], NoisyJacobians)
+        assert seen[1].signal_to_error == 4.0
+        study = make_study(methods=[entry], world="linear-interventional", grid=grid)
+        assert execute(first_run(study), "tiny").is_done
+        assert isinstance(seen[2], ExactScores)
+        noisy = [{**entry, "signal_to_error": [4.0]}]
+        study = make_study(methods=noisy, world="linear-interventional", grid=grid)
+        assert "worlds without environments" in str(execute(first_run(study), "tiny").error)
+
+    def test_a_reference_may_start_at_the_truth(
+        self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch
+    ):
+        seen: dict[str, Any] = {}
+
+        def look(model: Any, X: Any, y: Any = None) -> Any:
+            seen.update(encoder=model.log, X=X)
+            return PCABaseline.fit(model, X, y)
+
+        monkeypatch.setattr("own_methods.Rehearsed.fit", look)
+        entry = {"method": "own_methods.Rehearsed", "parameters": {"log": "$true_encoder"}}
+        grid = [{"n_latents": 3, "n_features": 5, "n_samples": 20, "graph": "chain"}]
+        study = make_study(world="observational", grid=grid, methods=[entry])
+        record = execute(first_run(study), "tiny")
+        assert record.is_done, record.error
+        assert record.parameters["log"] == "$true_encoder"
+        truth = WORLDS["observational"](**grid[0], random_state=0).truth
+        assert truth is not None
+        np.testing.assert_allclose(seen["X"] @ seen["encoder"].T, truth.Z, atol=1e-8)
+        study = make_study(methods=[entry], world="sparse-mixture", grid=[{"n_samples": 50}])
+        assert execute(first_run(study), "tiny").is_done
+        assert seen["encoder"] is None  # there is no linear mixing to undo
+
+    def test_correlations_of_noises_are_kept(
+        self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch
+    ):
+        def fit(model: Any, X: Any, y: Any = None) -> Any:
+            PCABaseline.fit(model, X, y)
+            encoder = {"noise_encoder": model.result_.encoder}
+            model.result_ = replace(model.result_, details=encoder)
+            return model
+
+        monkeypatch.setattr("own_methods.Rehearsed.fit", fit)
+        grid = [{"n_latents": 3, "n_samples": 50}]
+        methods = [{"method": "own_methods.Rehearsed"}]
+        study = make_study(world="observational", grid=grid, methods=methods, metrics=["mac"])
+        record = execute(first_run(study), "tiny")
+        kept = np.array(record.noise_correlations)
+        assert kept.shape == (3, 3)
+        assert kept.diagonal().mean() == pytest.approx(record.metrics["mac"], abs=1e-4)
+        assert Record.from_json(record.to_json()) == record
+        many = make_study(
+            world="observational", grid=[{**grid[0], "n_latents": 11}], methods=methods
+        )
+        assert execute(first_run(many), "tiny").noise_correlations is None
 
     def test_failed_checks_are_named_and_do_not_warn(self, make_study: MakeStudy):
         entry = {"method": "ICABaseline", "parameters": {"max_iter": 1}}
@@ -191,7 +271,7 @@ class TestLine:
         assert list(content) == [
             *("key", "cell", "study", "setting", "method", "parameters", "seed", "status"),
             *("metrics", "chance", "seconds", "error", "traceback", "failed_checks", "versions"),
-            *("machine", "device", "finished"),
+            *("machine", "device", "finished", "noise_correlations"),
         ]
 
     @pytest.mark.parametrize(

@@ -104,6 +104,23 @@ class TestKeys:
         assert exact.key != estimated.key
         assert (exact.setting["scores"], estimated.setting["scores"]) == ("exact", "estimated")
 
+    def test_slow_methods_run_in_small_settings_only(self, make_study: MakeStudy):
+        slow = {"method": "ICABaseline", "at_most": {"n_samples": 20, "unheard_of": 1}}
+        grid = [{"n_latents": 2, "n_features": 3, "n_samples": [20, 40]}]
+        study = make_study(grid=grid, methods=[{"method": "PCABaseline"}, slow])
+        found = [(cell.label, cell.setting["n_samples"]) for cell in Plan.of(study, "quick").cells]
+        assert found == [("PCABaseline", 20), ("ICABaseline", 20), ("PCABaseline", 40)]
+
+    def test_errors_of_exact_scores(self, make_study: MakeStudy):
+        entry = {"method": "own_methods.Rehearsed", "scores": ["exact"]}
+        (plain,) = Plan.of(make_study(methods=[entry]), "quick").cells
+        noisy = Plan.of(
+            make_study(methods=[{**entry, "signal_to_error": [1, 10.0]}]), "quick"
+        ).cells
+        assert len({plain.key, *(cell.key for cell in noisy)}) == 3
+        assert [cell.setting["signal_to_error"] for cell in noisy] == [1.0, 10.0]
+        assert "signal_to_error" not in {**plain.setting, **plain.identity}
+
     def test_a_new_default(self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch):
         study = make_study(methods=[{"method": "own_methods.Rehearsed"}])
         before = first_run(study).key

@@ -15,6 +15,8 @@ from crlearn.data import WORLDS
 SHIPPED = list_studies()
 NAMED_IN_THE_PLAN = {
     "welch2024-table2",
+    "welch2024-figure3",
+    "welch2024-figure4",
     "varici2025-table6",
     "varici2025-table7",
     "varici2025-table9",
@@ -31,6 +33,12 @@ PUBLISHED_ALGORITHM = [
     "varici2025-table6",
     "varici2025-table6-quadratic",
     "varici2025-table7",
+]
+OBSERVATIONAL = [
+    "welch2024-table2",
+    "welch2024-figure3",
+    "welch2024-figure4",
+    "observational-standardised",
 ]
 CHEAP = ["varici2025-table7", "wu2026-figure3", "liu2024-chain"]
 LABEL = re.compile(summary_schema()["items"]["properties"]["method"]["pattern"])
@@ -108,6 +116,33 @@ class TestShipped:
         assert {row.method for row in sweep.summary()} == {"PCABaseline", "ICABaseline"}
         assert all(row.n == 1 for row in sweep.summary())
 
+    @pytest.mark.parametrize("name", OBSERVATIONAL)
+    def test_the_published_algorithm_on_observational_data(self, name: str, tmp_path: Path):
+        definition = dict(load_study(name).definition)
+        definition["methods"] = [
+            entry
+            for entry in definition["methods"]
+            if entry.get("parameters", {}).get("estimator") == "paper"
+        ]
+        setting = {**definition["profiles"]["quick"].get("setting", {}), "n_samples": 300}
+        parameters = definition["profiles"]["quick"].get("parameters", {})
+        quick = {"seeds": 1, "setting": setting, "parameters": parameters}
+        study = Study.from_dict(name, {**definition, "profiles": {"quick": quick}})
+        sweep = run_study(study, tmp_path, profile="quick")
+        assert sweep.progress().failed == 0
+        rows = [row for row in sweep.summary() if row.metric == "layer_recovery"]
+        assert all(row.chance is not None for row in rows)
+        exact = [row for row in rows if row.setting["scores"] == "exact"]
+        best = [row for row in exact if row.setting.get("signal_to_error", 1e6) == 1e6]
+        assert min(row.mean or 0 for row in best) > 0.95
+
+    @pytest.mark.parametrize("name", [name for name in OBSERVATIONAL if "figure4" not in name])
+    def test_ours_stands_beside_the_same_likelihood_from_the_truth(self, name: str):
+        cells = Plan.of(load_study(name), "full").cells
+        inits = {cell.label: cell.parameters["init"] for cell in cells if "init" in cell.parameters}
+        assert inits["ObservationalCRL"] is None
+        assert inits["ObservationalCRL[from the truth]"] == "$true_encoder"
+
 
 def _size(parameters: Any) -> int:
     return parameters["n_latents"] * parameters["n_samples"]
@@ -161,6 +196,7 @@ class TestReading:
     def test_defaults(self, make_study: MakeStudy):
         study = make_study()
         assert (study.notes, study.spread, study.evaluated_on) == ("", "standard error", "all")
+        assert study.figures == ()
         assert study.published == ()
         assert study.methods == (Entry("PCABaseline"),)
 
@@ -204,6 +240,19 @@ MISTAKES = {
         {"methods": [{"method": "IVAE", "scores": list(SCORES)}, {"method": "IVAE"}]},
         "IVAE comes more than once with the same scores",
     ),
+    "errors that are none": (
+        {"methods": [{"method": "IVAE", "scores": ["exact"], "signal_to_error": [0]}]},
+        r"'signal_to_error' must be a list of positive numbers. Got \[0\]",
+    ),
+    "errors of estimated scores": (
+        {"methods": [{"method": "IVAE", "signal_to_error": [1]}]},
+        "'signal_to_error' goes with scores = .* only",
+    ),
+    "bounds that are no numbers": (
+        {"methods": [{"method": "IVAE", "at_most": {"n_samples": "few"}}]},
+        "'at_most' must hold the largest number of each parameter",
+    ),
+    "unknown figures": ({"figures": ["maps"]}, "'figures' must be among noises"),
     "unknown world": ({"world": "flatland"}, "'world' must be one of .*segments.* Got 'flatland'"),
     "unknown metric": ({"metrics": ["mmc"]}, "metrics must be among mcc, .* Got 'mmc'"),
     "no metrics": ({"metrics": []}, "'metrics' must be a list of names"),

@@ -127,6 +127,24 @@ class TestBest:
         failed = row("C", "mcc", None, None, failed=3)
         assert self.best(study, [rows[0], failed], "mcc") == []
 
+    def test_nobody_is_best_in_nats(self, definition: dict[str, Any]):
+        nats = Study.from_dict("tiny", {**definition, "metrics": ["rival_gap"]})
+        two = [row("A", "rival_gap", 0.5), row("B", "rival_gap", 1.0)]
+        assert self.best(nats, two, "rival_gap") == []
+
+    def test_a_reference_that_knows_the_truth_does_not_compete(self, definition: dict[str, Any]):
+        entry = {"method": "own_methods.Rehearsed", "variant": "from the truth"}
+        reference = {**entry, "parameters": {"log": "$true_encoder"}}
+        cells = [{"method": "Rehearsed", "mcc": 0.4}]
+        methods = [{"method": "PCABaseline"}, {"method": "ICABaseline"}, reference]
+        study = Study.from_dict("tiny", {**definition, "methods": methods, "published": cells})
+        assert study.references == {"Rehearsed[from the truth]"}
+        assert study.paper({}, "Rehearsed[from the truth]", "mcc") == (None, None)
+        assert study.paper({}, "Rehearsed", "mcc") == (0.4, None)
+        values = {"PCABaseline": 0.6, "ICABaseline": 0.8, "Rehearsed[from the truth]": 1.0}
+        rows = [row(name, "mcc", value) for name, value in values.items()]
+        assert self.best(study, rows, "mcc") == ["ICABaseline"]
+
     def test_errors_below_one(self, study: Study):
         two = [row("A", "shd", 0.25), row("B", "shd", 1.0)]
         assert self.best(study, two, "shd") == ["A"]

@@ -167,6 +167,28 @@ def test_base_means():
     assert np.std(means) > 0.5
 
 
+def test_few_parents():
+    options = {"graph": "er", "edge_probability": 0.6, "random_state": 0}
+    assert make_multi_domain(8, 10, 10, **options).truth.graph.sum(axis=0).max() > 2
+    assert make_multi_domain(8, 10, 10, **options, max_parents=2).truth.graph.sum(axis=0).max() == 2
+    with pytest.raises(ValueError, match=r"more than max_parents=1 parents. Raise it"):
+        make_multi_domain(4, 10, 10, graph="full", max_parents=1)
+
+
+def test_a_mixing_whose_columns_lean():
+    plain, leaning = (
+        make_multi_domain(4, 10, 10, mixing_skew=skew, random_state=0) for skew in (0.0, 0.3)
+    )
+    matrix = np.asarray(leaning.truth.mixing.matrix)
+    inner = matrix.T @ matrix
+    np.testing.assert_allclose(np.diag(inner), 1)
+    assert np.abs(inner - np.eye(4)).max() > 0.1
+    # Nothing else is drawn differently.
+    np.testing.assert_array_equal(leaning.truth.Z, plain.truth.Z)
+    with pytest.raises(ValueError, match="needs a linear mixing"):
+        make_multi_domain(4, 10, 10, mixing="tanh", mixing_skew=0.1)
+
+
 class TestBadInput:
     def test_intervention(self):
         with pytest.raises(ValueError, match=r"'hard' or 'soft'. Got 'do'"):

@@ -16,9 +16,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from crlearn import (
     IVAE,
+    EmpiricalBayesCRL,
     ICABaseline,
     LinearInterventionCRL,
     MultiNodeCRL,
+    ObservationalCRL,
     PCABaseline,
     load,
     methods,
@@ -34,6 +36,9 @@ ESTIMATORS: list[Any] = [
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     LinearInterventionCRL(mechanisms="linear"),
     MultiNodeCRL(n_latents=1, mechanisms="linear"),
+    ObservationalCRL(),
+    ObservationalCRL(estimator="paper", threshold="paper"),
+    EmpiricalBayesCRL(scale=True),
 ]
 
 by_class = pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crlearn.metrics import frobenius, relmse
+from crlearn.metrics import coverage, frobenius, relmse, relmse_worst
 
 seeds = st.integers(0, 2**32 - 1)
 widths = st.integers(1, 4)
@@ -116,3 +116,22 @@ def test_zero_columns_do_not_divide_by_zero():
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_worst_environment():
+    Z = np.ones((6, 2))
+    Z_hat = Z.copy()
+    Z_hat[4:] += 0.5
+    labels = np.array(["a", "a", "b", "b", "c", "c"])
+    assert relmse_worst(Z, Z_hat, labels) == pytest.approx(0.25)
+    assert relmse(Z, Z_hat) == pytest.approx(0.25 / 3)
+    assert relmse_worst(Z, -Z_hat[:, ::-1], labels) == pytest.approx(0.25)
+
+
+def test_coverage_does_not_ask_for_order_and_signs():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(1000, 3)) * [1, 2, 3]
+    middle = Z + rng.normal(size=Z.shape) * 0.1
+    turned = middle[:, [2, 0, 1]] * [-1, 1, -1]
+    assert coverage(Z, turned - 0.1645, turned + 0.1645) == pytest.approx(0.9, abs=0.02)
+    assert coverage(Z, turned + 5, turned + 6) < 0.1

@@ -25,7 +25,7 @@ def world(mixing: Any = MIXING) -> Any:
     truth = SimpleNamespace(
         Z=Z, noise=noise, graph=GRAPH, targets=TARGETS, mixing=SimpleNamespace(matrix=mixing)
     )
-    return SimpleNamespace(X=Z @ MIXING.T, truth=truth)
+    return SimpleNamespace(X=Z @ MIXING.T, y=np.arange(200) % 2, truth=truth)
 
 
 class FakeModel:
@@ -64,6 +64,7 @@ GRAPH_METRICS = {
     "exact": ["shd", "edge_precision", "edge_recall", "edge_f1"],
     "closure": ["shd_closure"],
     "cpdag": ["shd_cpdag"],
+    "layers": [],
     "none": [],
 }
 
@@ -81,7 +82,7 @@ def test_latent_metrics_follow_the_guarantee(latents):
     assert dict(evaluation) == pytest.approx(evaluation.perfect, abs=1e-9)
 
 
-@pytest.mark.parametrize("graph", ["exact", "closure", "cpdag", "none"])
+@pytest.mark.parametrize("graph", ["exact", "closure", "cpdag", "layers", "none"])
 def test_graph_metrics_follow_the_guarantee(graph):
     evaluation = evaluate(perfect("none", graph), world())
     assert list(evaluation) == ["mcc", "r2", *GRAPH_METRICS[graph], "targets_right"]
@@ -174,11 +175,40 @@ def test_every_metric_at_once():
     with pytest.raises(ValueError, match="metrics must be among") as caught:
         evaluate(perfect(), world(), ["?"])
     names = str(caught.value).removeprefix("metrics must be among ").split(". Got")[0].split(", ")
-    assert set(names) - set(metrics.__all__) == {"mcc_spearman"}
-    details = {"blocks": [[0, 1], [2]], "noise_encoder": noise_encoder}
+    nats = {"gain_over_gaussian": 12.5, "rival_gap": 3.5}
+    assert set(names) - set(metrics.__all__) == {"mcc_spearman", *nats}
+    details = {"blocks": [[0, 1], [2]], "noise_encoder": noise_encoder, **nats}
     model = FakeModel(np.eye(3), adjacency=GRAPH, targets=TARGETS, details=details)
+    names.remove("coverage")  # which this model has no intervals for
     evaluation = evaluate(model, world(), names)
-    assert dict(evaluation) == pytest.approx(evaluation.perfect, abs=1e-9)
+    assert dict(evaluation) == pytest.approx({**evaluation.perfect, **nats}, abs=1e-9)
+    assert {name for name, level in evaluation.perfect.items() if level is None} == set(nats)
+
+
+def test_nats_that_a_model_does_not_state():
+    with pytest.raises(ValueError, match="does not state 'rival_gap'"):
+        evaluate(perfect(), world(), ["rival_gap"])
+    assert not evaluate(perfect(), world(), ["rival_gap"], unavailable="skip")
+
+
+class DenoisingModel(FakeModel):
+    """Adds noise where the environment is not told, and states intervals."""
+
+    def transform(self, X, y=None):
+        return self.result_.encoder(X) + (np.random.default_rng(0).normal() if y is None else 0)
+
+    def posterior(self, X, y):
+        Z = self.transform(X, y)
+        reach = np.array([1.0, 1.0, -1.0])  # the last ones hold nothing
+        return SimpleNamespace(interval=lambda level: (Z - reach, Z + reach))
+
+
+def test_a_model_that_asks_for_environments_is_told_them():
+    model = DenoisingModel(np.diag([1.0, -1.0, 1.0]))
+    scores = evaluate(model, world(), ["relmse", "relmse_worst", "coverage"])
+    assert scores["relmse"] == pytest.approx(0, abs=1e-20)
+    assert scores["relmse_worst"] == pytest.approx(0, abs=1e-20)
+    assert scores["coverage"] == pytest.approx(2 / 3)
 
 
 def test_unknown_metric():

@@ -94,6 +94,22 @@ def test_page_of_a_users_own_data(parse, tmp_path: Path, world: Dataset, model: 
     assert "mcc" not in document.text
 
 
+def test_page_of_a_model_that_recovers_noises_and_layers(
+    parse, tmp_path: Path, world: Dataset, model: PCABaseline
+):
+    found = with_result(
+        model,
+        guarantee=Guarantee("layers", "layers", "up to layers"),
+        details={"noise_encoder": model.result_.encoder, "layers": ((1, 2), (0,))},
+    )
+    document = parse(source_of(tmp_path, found, world))
+    assert "recovered-and-true-noises" in titles(document)
+    assert {"true noise", "recovered noise", "true latent"} <= set(document.text)
+    assert any("From the leaves up: z1, z2; z0." in text for text in document.text)
+    own_data = parse(source_of(tmp_path, found, Dataset(world.X)))
+    assert "recovered-and-true-noises" not in titles(own_data)
+
+
 def test_page_of_data_without_labels(parse, tmp_path: Path, world: Dataset, model: PCABaseline):
     document = parse(source_of(tmp_path, model, Dataset(world.X)))
     assert "latents-by-environment" not in titles(document)

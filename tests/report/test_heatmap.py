@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlearn.report._heatmap import correlation_map, environment_means
+from crlearn.report._heatmap import correlation_map, environment_means, mean_noise_map
 from crlearn.report._matched import Matched
 
 
@@ -17,6 +17,16 @@ def test_cells_show_their_numbers_and_say_more_on_hover(parse):
     assert {"1.00", "0.00", "true latent", "recovered latent", "absolute correlation"} <= set(text)
     assert "z0 and z1: absolute correlation 1.000" in text
     assert "z0 and z0: absolute correlation 0.000" in text
+
+
+def test_noises_have_names_of_their_own(parse):
+    noises = independent(2)
+    drawn = correlation_map(Matched(*list(vars(noises).values())[:5], kind="noise"))
+    assert {"true noise", "recovered noise"} <= set(parse(drawn.svg).text)
+    mean = mean_noise_map(np.array([[0.9, 0.2], [0.1, 0.8]]), "of a test", 3)
+    assert "e1 and e0: absolute correlation 0.100" in parse(mean.svg).text
+    assert mean.caption.startswith("of a test: ")
+    assert mean.caption.endswith("mean over 3 runs.")
 
 
 def test_many_latents_have_hover_but_no_numbers(parse):

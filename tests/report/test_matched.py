@@ -17,6 +17,11 @@ def test_pairs_meet_and_the_others_follow():
     assert np.array_equal(latents.Z, Z[:, [0, 2, 1]])
 
 
+def test_noises():
+    noises = Matched.of(Z, Z, np.array([[0, 0], [1, 1], [2, 2]]), "noise")
+    assert noises.true_names == noises.recovered_names == ["e0", "e1", "e2"]
+
+
 def test_more_recovered_than_true():
     latents = Matched.of(Z[:, :1], Z, np.array([[0, 2]]))
     assert latents.recovered.tolist() == [2, 0, 1]

@@ -120,6 +120,11 @@ def test_no_chance_no_line():
     assert not axes.lines
 
 
+def test_nats_have_no_perfect_value():
+    assert Scene("rival_gap", {}, [], "standard error").label == "rival_gap (nats)"
+    assert Scene("mac", {}, [], "standard error").label == "mac (1 is perfect)"
+
+
 def test_scales():
     assert pen_of(mark(metric=SECONDS, ours=0.0)).is_logarithmic
     errors = [mark(metric="relmse", ours=value, setting={"n": value}) for value in (0.01, 2.0)]

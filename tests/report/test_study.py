@@ -206,6 +206,22 @@ def test_parameters_say_who_set_them(make_sweep, source_of):
     ]
 
 
+def test_heat_maps_of_noises_if_the_study_asks_for_them(parse, make_sweep, source_of, good_result):
+    def with_noises(run):
+        if run.cell.label.startswith("PCA"):
+            return good_result(run)
+        return {**good_result(run), "noise_correlations": [[1.0, 0.1 * run.seed], [0.0, 0.5]]}
+
+    grid = [{"n_features": 10, "n_latents": [3, 5], "n_samples": 100}]
+    document = parse(source_of(make_sweep(with_noises, grid=grid, figures=["noises"])))
+    assert "true-and-recovered-noises" in sections(document)
+    assert "e0 and e1: absolute correlation 0.100" in document.text  # mean over three seeds
+    caption = "ICABaseline, n_latents = 5: absolute correlation of each true exogenous noise"
+    assert any(text.startswith(caption) for text in document.text)
+    unasked = parse(source_of(make_sweep(with_noises, grid=grid)))
+    assert "true-and-recovered-noises" not in sections(unasked)
+
+
 def test_several_machines_and_devices(parse, make_sweep, source_of, good_result):
     def spread_out(run):
         found = {**good_result(run), "device": f"gpu:{run.seed}"}

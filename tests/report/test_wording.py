@@ -13,6 +13,11 @@ def test_metrics_are_explained_by_their_documentation():
     assert meaning("unheard of") == ""
 
 
+def test_nats_are_explained():
+    assert meaning("rival_gap").endswith("in nats")
+    assert "Gaussian" in meaning("gain_over_gaussian")
+
+
 def test_first_line_of_the_documentation():
     assert first_line(PCABaseline)
     assert "\n" not in first_line(PCABaseline)

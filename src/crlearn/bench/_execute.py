@@ -8,7 +8,7 @@ import os
 import platform
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,15 +17,19 @@ from typing import Any, Literal
 import numpy as np
 
 from crlearn.bench._plan import FROM_THE_DATA, Cell, Run, find_method
+from crlearn.bench._references import truth_parameters
 from crlearn.config import config_context
 from crlearn.data import WORLDS, Dataset
 from crlearn.exceptions import CorruptFileError, DivergenceError
-from crlearn.metrics import Evaluation, evaluate
+from crlearn.graph import topological_order
+from crlearn.metrics import Evaluation, correlation_matrix, evaluate
 from crlearn.persist import plain
 from crlearn.result import installed_versions
-from crlearn.scores import ExactScores
+from crlearn.scores import ExactJacobians, ExactScores, NoisyJacobians
 
 Status = Literal["done", "failed", "diverged"]
+
+_MOST_NOISES = 10  # of which a record keeps the correlations
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class Record:
         What it ran on.
     finished
         When, in UTC.
+    noise_correlations
+        Absolute correlations of true (rows) with recovered exogenous noises, in the order in which
+        they were recovered; None if the method recovers none, or if they are many.
     """
 
     key: str
@@ -72,6 +79,7 @@ class Record:
     machine: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     finished: str = ""
+    noise_correlations: Sequence[Sequence[float]] | None = None
 
     @property
     def is_done(self) -> bool:
@@ -127,6 +135,7 @@ def _succeed(run: Run, study: str) -> Record:
         seconds=model.result_.seconds,
         failed_checks=tuple(check.name for check in model.result_.failed_checks),
         device=model.result_.device,
+        noise_correlations=_noise_correlations(model, world),
     )
 
 
@@ -159,19 +168,43 @@ def _frozen(parameters: Mapping[str, Any]) -> str:
 
 
 def _model(run: Run, world: Dataset) -> Any:
-    known = {"$known_targets": world.known_targets, "$known_graph": _graph_of(world)}
+    known = {
+        "$known_targets": world.known_targets,
+        "$known_graph": _graph_of(world),
+        "$true_encoder": _encoder_of(world),
+        **({} if world.truth is None else truth_parameters(world.truth)),
+    }
     parameters = {
         name: known[value] if isinstance(value, str) and value in FROM_THE_DATA else value
         for name, value in run.cell.parameters.items()
     }
     if run.cell.scores == "exact":
-        assert world.truth is not None  # every world of a study is simulated
-        parameters["scores"] = ExactScores(world.truth)
+        parameters["scores"] = _exact_scores(world, run)
     return find_method(run.cell.method)(**parameters, random_state=run.seed)
 
 
 def _graph_of(world: Dataset) -> np.ndarray | None:
     return None if world.truth is None else np.array(world.truth.graph)
+
+
+def _encoder_of(world: Dataset) -> np.ndarray | None:
+    """Return the rows that undo a linear mixing, causes first: where only a reference may start."""
+    matrix = getattr(world.truth and world.truth.mixing, "matrix", None)
+    if world.truth is None or matrix is None:
+        return None
+    return np.linalg.pinv(matrix)[topological_order(world.truth.graph)]
+
+
+def _exact_scores(world: Dataset, run: Run) -> Any:
+    """Return exact score differences, or score Jacobians where there is one environment only."""
+    assert world.truth is not None  # every world of a study is simulated
+    errors = run.cell.signal_to_error
+    if world.y is None:
+        exact = ExactJacobians(world.truth)
+        return exact if errors is None else NoisyJacobians(exact, errors, random_state=run.seed)
+    if errors is not None:
+        raise ValueError("'signal_to_error' is for worlds without environments.")
+    return ExactScores(world.truth)
 
 
 def _measure(model: Any, world: Dataset, cell: Cell) -> Evaluation:
@@ -183,6 +216,13 @@ def _measure(model: Any, world: Dataset, cell: Cell) -> Evaluation:
     if bad:
         raise ValueError(f"The method ran, but {', '.join(bad)} is not a finite number.")
     return scores
+
+
+def _noise_correlations(model: Any, world: Dataset) -> list[list[float]] | None:
+    encoder = model.result_.details.get("noise_encoder")
+    if encoder is None or world.truth is None or world.truth.n_latents > _MOST_NOISES:
+        return None
+    return correlation_matrix(world.truth.noise, encoder(world.X)).round(4).tolist()
 
 
 @lru_cache(maxsize=1)

@@ -23,7 +23,15 @@ from crlearn.methods import ESTIMATORS
 
 # Parameters of worlds that every row of a summary shows.
 _ALWAYS_SHOWN = ("n_latents", "n_features", "n_samples", "mechanism", "intervention", "graph")
-FROM_THE_DATA = ("$known_targets", "$known_graph")
+# What a study hands over: what is known beforehand, and ("$tru...") what only references may see.
+FROM_THE_DATA = (
+    "$known_targets",
+    "$known_graph",
+    "$true_encoder",
+    "$true_mixing",
+    "$true_noise_variance",
+    "$truth",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,8 @@ class Cell:
         ``"exact"`` or ``"estimated"``.
     metrics, evaluated_on
         What is measured, on which rows.
+    signal_to_error
+        Size of the errors that are added to exact scores, or None.
     """
 
     world: str
@@ -55,11 +65,14 @@ class Cell:
     scores: str
     metrics: tuple[str, ...]
     evaluated_on: str
+    signal_to_error: float | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that determines the results, but the seed."""
+        errors = self.signal_to_error
         return {
+            **({} if errors is None else {"signal_to_error": errors}),
             "world": self.world,
             "world_parameters": dict(self.world_parameters),
             "method": self.method,
@@ -109,10 +122,12 @@ class Plan:
     def cells(self) -> tuple[Cell, ...]:
         """All cells; those of one world stand together."""
         return tuple(
-            _cell(self.study, self.profile, setting, entry, scores)
+            _cell(self.study, self.profile, setting, entry, scores, errors)
             for setting in self.study.settings(self.profile)
             for entry in self.study.methods
+            if entry.runs_in(setting)
             for scores in entry.scores
+            for errors in entry.signal_to_error or (None,)
         )
 
     def runs(self) -> Iterator[Run]:
@@ -145,13 +160,20 @@ def find_method(name: str) -> Callable[..., Any]:
 
 
 def _cell(
-    study: Study, profile: str, setting: Mapping[str, Any], entry: Entry, scores: str
+    study: Study,
+    profile: str,
+    setting: Mapping[str, Any],
+    entry: Entry,
+    scores: str,
+    errors: float | None,
 ) -> Cell:
     world = _all_parameters(WORLDS[study.world], setting, f"The world '{study.world}'")
     given = {**entry.parameters, **study.profile(profile).parameters.get(entry.label, {})}
     shown = {name: world[name] for name in (*_ALWAYS_SHOWN, *setting) if name in world}
     if world.get("n_features", 0) is None:
         shown["n_features"] = world["n_latents"]
+    if errors is not None:
+        shown["signal_to_error"] = errors
     return Cell(
         world=study.world,
         world_parameters=world,
@@ -162,6 +184,7 @@ def _cell(
         scores=scores,
         metrics=study.metrics,
         evaluated_on=study.evaluated_on,
+        signal_to_error=errors,
     )
 
 

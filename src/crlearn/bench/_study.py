@@ -16,6 +16,7 @@ from crlearn.metrics import METRICS
 
 SCORES = ("exact", "estimated")
 ROWS = ("all", "reference")
+FIGURES = ("noises",)
 SPREADS = ("standard error", "standard deviation", "quartiles")
 SECONDS = "seconds"
 _SHIPPED = files("crlearn.bench") / "studies"
@@ -42,12 +43,27 @@ class Entry:
         What tells it from another entry of the same class.
     scores
         Whether it is given exact scores, estimates its own, or both in turn.
+    signal_to_error
+        Errors that are added to exact scores, one size after the other; none if it is empty.
+    at_most
+        Largest settings in which it runs; slow methods need not run in all of them.
     """
 
     method: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     variant: str | None = None
     scores: tuple[str, ...] = ("estimated",)
+    signal_to_error: tuple[float, ...] = ()
+    at_most: Mapping[str, float] = field(default_factory=dict)
+
+    def runs_in(self, setting: Mapping[str, Any]) -> bool:
+        """Whether a setting is not too large."""
+        return all(setting.get(name, most) <= most for name, most in self.at_most.items())
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is told what no fit knows, and only shows what could be reached."""
+        return any(str(value).startswith("$tru") for value in self.parameters.values())
 
     @property
     def label(self) -> str:
@@ -105,6 +121,8 @@ class Study:
         What is run, what is measured, how large, and what the paper reports.
     evaluated_on
         ``"all"`` rows or those of the ``"reference"`` environment.
+    figures
+        What its page draws beside the metrics: ``"noises"`` for heat maps of recovered noises.
     definition
         The file as it was read.
     """
@@ -121,6 +139,7 @@ class Study:
     profiles: Mapping[str, Profile]
     published: tuple[Published, ...]
     evaluated_on: str
+    figures: tuple[str, ...]
     definition: Mapping[str, Any] = field(repr=False)
 
     @classmethod
@@ -152,6 +171,11 @@ class Study:
         """The methods in tables, each once."""
         return tuple(dict.fromkeys(entry.label for entry in self.methods))
 
+    @cached_property
+    def references(self) -> frozenset[str]:
+        """The labels of methods that are told what no fit knows: they compete with nobody."""
+        return frozenset(entry.label for entry in self.methods if entry.is_reference)
+
     def settings(self, profile: str) -> list[dict[str, Any]]:
         """Return the parameters of every world of a profile, in order and each once."""
         changed = self.profile(profile).setting
@@ -177,6 +201,8 @@ class Study:
         self, setting: Mapping[str, Any], label: str, metric: str
     ) -> tuple[float | None, float | None]:
         """Return the published value and spread of a cell, or a pair of None."""
+        if label in self.references:
+            return None, None
         own = [cell for cell in self.published if cell.is_about(setting, label)]
         # A cell that names the variant is closer than one that names the class.
         for cell in sorted(own, key=lambda cell: cell.method != label):
@@ -230,7 +256,9 @@ class _Reader:
 
     def study(self) -> Study:
         known = ("title", "source", "notes", "spread", "world", "grid", "methods", "metrics")
-        self._check_keys(self.definition, (*known, "profiles", "published", "evaluated_on"), _TOP)
+        self._check_keys(
+            self.definition, (*known, "profiles", "published", "evaluated_on", "figures"), _TOP
+        )
         self._check_no_dates(self.definition)
         metrics = self._names(self.definition, "metrics", _TOP)
         self._check_metrics(metrics)
@@ -247,10 +275,17 @@ class _Reader:
             profiles=self._profiles(),
             published=tuple(self._published(cell) for cell in self._tables("published", [])),
             evaluated_on=self._choice("evaluated_on", ROWS, "all"),
+            figures=self._figures(),
             definition=self.definition,
         )
         self._check_labels(study)
         return study
+
+    def _figures(self) -> tuple[str, ...]:
+        figures = tuple(self._get(self.definition, "figures", list, _TOP, []))
+        if not set(figures) <= set(FIGURES):
+            raise self._error(f"'figures' must be among {', '.join(FIGURES)}", figures)
+        return figures
 
     def _grid(self, table: Mapping[str, Any]) -> Mapping[str, Any]:
         empty = [key for key, value in table.items() if value == []]
@@ -260,7 +295,8 @@ class _Reader:
 
     def _entry(self, table: Mapping[str, Any]) -> Entry:
         where = "[[methods]]"
-        self._check_keys(table, ("method", "parameters", "variant", "scores"), where)
+        known = ("method", "parameters", "variant", "scores", "signal_to_error", "at_most")
+        self._check_keys(table, known, where)
         scores = self._names(table, "scores", where, ["estimated"])
         if not set(scores) <= set(SCORES):
             raise self._error(f"'scores' must be among {', '.join(SCORES)}", scores)
@@ -269,7 +305,25 @@ class _Reader:
             self._get(table, "parameters", dict, where, {}),
             self._get(table, "variant", str, where, "") or None,
             scores,
+            self._signal_to_error(table, scores, where),
+            self._at_most(table, where),
         )
+
+    def _at_most(self, table: Mapping[str, Any], where: str) -> Mapping[str, float]:
+        bounds = self._get(table, "at_most", dict, where, {})
+        if not all(type(bound) in (int, float) for bound in bounds.values()):
+            raise self._error("'at_most' must hold the largest number of each parameter", bounds)
+        return bounds
+
+    def _signal_to_error(
+        self, table: Mapping[str, Any], scores: Sequence[str], where: str
+    ) -> tuple[float, ...]:
+        ratios = self._get(table, "signal_to_error", list, where, [])
+        if not all(type(ratio) in (int, float) and ratio > 0 for ratio in ratios):
+            raise self._error("'signal_to_error' must be a list of positive numbers", ratios)
+        if ratios and tuple(scores) != ("exact",):
+            raise self._error("'signal_to_error' goes with scores = [\"exact\"] only", scores)
+        return tuple(ratios)
 
     def _profiles(self) -> dict[str, Profile]:
         tables = self._get(self.definition, "profiles", dict, _TOP)

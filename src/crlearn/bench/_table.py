@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,7 +189,7 @@ def _lines(study: Study, setting: Mapping[str, Any], rows: Sequence[Row]) -> lis
                 metric,
                 chance=Value(next((row.chance for row in found.values() if row.n), None)),
                 paper=paper,
-                ours=_best_marked(found, methods, perfect_level(metric)),
+                ours=_best_marked(found, methods, perfect_level(metric), study.references),
             )
         )
     times = {row.method: Value(row.seconds) for row in here}
@@ -206,20 +206,24 @@ def _published(study: Study, setting: Mapping[str, Any], metric: str) -> dict[st
 
 
 def _best_marked(
-    rows: Mapping[str, Row], methods: Sequence[str], perfect: float
+    rows: Mapping[str, Row],
+    methods: Sequence[str],
+    perfect: float | None,
+    references: Collection[str],
 ) -> dict[str, Value]:
-    distances = [abs(row.mean - perfect) for row in rows.values() if row.mean is not None]
+    distances = {
+        name: abs(row.mean - perfect)
+        for name, row in rows.items()
+        if row.mean is not None and perfect is not None and name not in references
+    }
+    smallest = _number(min(distances.values())) if len(distances) > 1 else None
     values = {}
     for name in methods:
         row = rows.get(name)
         if row is None:
             values[name] = Value()
             continue
-        best = (
-            len(distances) > 1
-            and row.mean is not None
-            and _number(abs(row.mean - perfect)) == _number(min(distances))
-        )
+        best = name in distances and _number(distances[name]) == smallest
         values[name] = Value(row.mean, row.sd, best, row.failed)
     return values
 

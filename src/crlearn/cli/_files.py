@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 
 from crlearn import persist
-from crlearn.base import BaseCRL
+from crlearn.base import BaseCRL, latents_of
 from crlearn.data import TABLE_TYPES, Dataset, read_table, table_columns, write_table
 from crlearn.exceptions import CorruptFileError
 
@@ -130,7 +130,7 @@ class Run:
         result, folder = self.model.result_, self.folder
         files = [folder / "model.crl", folder / "latents.csv", folder / "result.json"]
         self.model.save(files[0])
-        latents = np.asarray(self.model.transform(dataset.X))
+        latents = np.asarray(latents_of(self.model, dataset.X, dataset.y))
         write_table(Dataset(latents, dataset.y, names=result.latent_names), files[1])
         files[2].write_text(_as_json(self.summary(dataset)), encoding="utf-8")
         graph_file = folder / "graph.gml"
@@ -150,7 +150,9 @@ class Run:
             "checks": [vars(check) for check in result.checks],
             "training": _training_summary(result.history),
             "details": {
-                name: value for name, value in result.details.items() if np.isscalar(value)
+                name: value
+                for name, value in result.details.items()
+                if np.isscalar(value) or name in ("layers", "blocks")
             },
             "parameters": self.model.get_params(deep=False),
             "data": {

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from crlearn.data._dataset import Dataset
 from crlearn.data._graphs import make_graph
 from crlearn.data._interventions import Intervention
+from crlearn.data._layer import Layer
 from crlearn.data._mixing import Mixing, make_mixing
 from crlearn.data._random import RandomState, independent_seeds
 from crlearn.data._scm import SCM, make_scm
@@ -250,10 +251,12 @@ def make_multi_domain(
     observational: bool = False,
     graph: GraphLike = "chain",
     edge_probability: float = 0.5,
+    max_parents: int | None = None,
     noise: str = "gaussian",
     noise_variance: float = 4.0,
     base_mean_sd: float = 0.0,
     mixing: MixingLike = "orthonormal",
+    mixing_skew: float = 0.0,
     measurement_noise: float = 2.0**0.5,
     targets: Secrecy = "known",
     random_state: RandomState = None,
@@ -283,6 +286,8 @@ def make_multi_domain(
         Whether an observational domain comes first.
     graph, edge_probability
         See `make_graph`.
+    max_parents
+        Graphs are drawn until no latent has more; None keeps the first.
     noise, noise_variance
         Family and variance of the noise of every latent.
     base_mean_sd
@@ -291,6 +296,9 @@ def make_multi_domain(
         the latents apart.
     mixing
         See `make_mixing`; orthonormal columns in the paper.
+    mixing_skew
+        The mixing is multiplied by a unit matrix plus this times normal entries, and its columns
+        are brought to unit norm: 0 leaves it as it is.
     measurement_noise
         Standard deviation of the Gaussian noise that is added to each feature.
     targets
@@ -307,7 +315,7 @@ def make_multi_domain(
     rng = np.random.default_rng(model_seed)
     options = _MULTI_DOMAIN_MECHANISMS.get(mechanism) if isinstance(mechanism, str) else None
     scm = make_scm(
-        make_graph(graph, n_latents, rng, edge_probability=edge_probability),
+        _graph_with_few_parents(graph, n_latents, rng, edge_probability, max_parents),
         mechanism if options is None else "tanh_cubic",
         noise=noise,
         noise_scale=noise_variance**0.5,
@@ -322,13 +330,42 @@ def make_multi_domain(
     ]
     return simulate(
         scm,
-        make_mixing(mixing, n_latents, n_features, mixing_seed),
+        _skewed(make_mixing(mixing, n_latents, n_features, mixing_seed), mixing_skew, mixing_seed),
         n_samples,
         interventions=[None, *domains] if observational else domains,
         measurement_noise=measurement_noise,
         targets=targets,
         random_state=sample_seed,
     )
+
+
+def _graph_with_few_parents(
+    graph: GraphLike,
+    n_latents: int,
+    rng: np.random.Generator,
+    edge_probability: float,
+    max_parents: int | None,
+) -> NDArray[np.bool_]:
+    for _ in range(_MOST_DRAWS):
+        drawn = make_graph(graph, n_latents, rng, edge_probability=edge_probability)
+        if max_parents is None or drawn.sum(axis=0).max(initial=0) <= max_parents:
+            return drawn
+    raise ValueError(
+        f"{_MOST_DRAWS} graphs were drawn, and in each some latent had more than "
+        f"max_parents={max_parents} parents. Raise it, or ask for fewer edges."
+    )
+
+
+def _skewed(mixing: Mixing, skew: float, seed: int) -> Mixing:
+    """Return a linear mixing whose columns lean towards each other."""
+    if not skew:
+        return mixing
+    if mixing.matrix is None:
+        raise ValueError("'mixing_skew' needs a linear mixing. Got one that is not linear.")
+    n = mixing.n_latents
+    lean = np.eye(n) + skew * np.random.default_rng([seed, 1]).standard_normal((n, n))
+    columns = mixing.matrix @ lean
+    return Mixing([Layer(columns / np.linalg.norm(columns, axis=0))])
 
 
 def _check_hard_or_soft(intervention: str) -> None:

@@ -4,7 +4,7 @@ Metrics take the truth first. Names of metrics are those of the functions; `eval
 that a method's guarantee makes meaningful.
 """
 
-from crlearn.metrics._alignment import frobenius, relmse
+from crlearn.metrics._alignment import coverage, frobenius, relmse, relmse_worst
 from crlearn.metrics._chance import chance_level
 from crlearn.metrics._correlation import correlation_matrix, mac, mac_matched, match, mcc
 from crlearn.metrics._evaluate import METRICS, evaluate, perfect_level
@@ -28,6 +28,7 @@ __all__ = [
     "block_recovery",
     "chance_level",
     "correlation_matrix",
+    "coverage",
     "edge_f1",
     "edge_precision",
     "edge_recall",
@@ -42,6 +43,7 @@ __all__ = [
     "perfect_level",
     "r2",
     "relmse",
+    "relmse_worst",
     "scale_error",
     "shd",
     "shd_closure",

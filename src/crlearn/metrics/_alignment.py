@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from crlearn.metrics._check import (
     Matrix,
@@ -57,6 +57,45 @@ def relmse(
     return float(error.sum() / size.sum() if average == "pooled" else (error / size).mean())
 
 
+def relmse_worst(
+    Z: ArrayLike, Z_hat: ArrayLike, labels: ArrayLike, align: Align = "signed_permutation"
+) -> float:
+    """Return the largest `relmse` of any environment; columns are aligned over all rows.
+
+    Parameters
+    ----------
+    Z, Z_hat, align
+        As for `relmse`.
+    labels
+        Environment of each row.
+    """
+    true, recovered = check_samples(Z, Z_hat)
+    error = ((aligned(true, recovered, align, ("Z", "Z_hat")) - true) ** 2).sum(axis=1)
+    size = (true**2).sum(axis=1)
+    _, codes = np.unique(np.asarray(labels), return_inverse=True)
+    return float((np.bincount(codes, error) / np.bincount(codes, size)).max())
+
+
+def coverage(Z: ArrayLike, low: ArrayLike, high: ArrayLike) -> float:
+    """Return the share of true latents that lie inside their intervals.
+
+    Columns are matched, and turned around, as `relmse` does with the middles of the intervals.
+
+    Parameters
+    ----------
+    Z
+        True latents, one row a sample.
+    low, high
+        Ends of the intervals of the recovered latents.
+    """
+    true, low = check_samples(Z, low, ("Z", "low"))
+    _, high = check_samples(true, high, ("Z", "high"))
+    middle, reach = (low + high) / 2, (high - low) / 2
+    rows, columns, factor = _pairs(true, middle, "signed_permutation")
+    inside = np.abs(middle[:, columns] * factor - true[:, rows]) < reach[:, columns]
+    return float(inside.sum() / true.size)
+
+
 def frobenius(A: ArrayLike, A_hat: ArrayLike, align: Align = "signed_permutation") -> float:
     """Return the squared Frobenius error of a mixing matrix, after alignment of its columns.
 
@@ -83,6 +122,16 @@ def aligned(true: Matrix, recovered: Matrix, align: Align, names: tuple[str, str
     if align == "none":
         check_same_width(true, recovered, names, "choose an align that matches columns")
         return recovered
+    rows, columns, factor = _pairs(true, recovered, align)
+    in_place = np.zeros_like(true)
+    in_place[:, rows] = recovered[:, columns] * factor
+    return in_place
+
+
+def _pairs(
+    true: Matrix, recovered: Matrix, align: Align
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.floating]]:
+    """Return true columns, their recovered partners, and the factors of the latter."""
     inner = true.T @ recovered
     size = (recovered**2).sum(axis=0)
     if align == "signed_permutation":
@@ -91,6 +140,4 @@ def aligned(true: Matrix, recovered: Matrix, align: Align, names: tuple[str, str
         factor = inner / np.where(size > 0, size, 1.0)
     error_removed = 2 * factor * inner - factor**2 * size
     rows, columns = best_pairs(error_removed).T
-    in_place = np.zeros_like(true)
-    in_place[:, rows] = recovered[:, columns] * factor[rows, columns]
-    return in_place
+    return rows, columns, factor[rows, columns]

@@ -22,6 +22,8 @@ _GROUPED = ("layer_recovery", "block_recovery")
 _WITHOUT_CHANCE = (
     "r2",
     "relmse",
+    "relmse_worst",
+    "coverage",
     "frobenius",
     "scale_error",
     "parent_error",
@@ -33,6 +35,8 @@ _WITHOUT_CHANCE = (
     "edge_recall",
     "edge_f1",
     "targets_right",
+    "gain_over_gaussian",
+    "rival_gap",
 )
 _MAX_COLUMNS, _MAX_ENTRIES = 40_000, 2_000_000
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,8 @@ class Comparison:
     result: Result
     X: Matrix
     Z_hat: Matrix
+    y: NDArray[Any] | None = None
+    posterior: Callable[..., Any] | None = None
 
     @property
     def Z(self) -> NDArray[np.floating]:  # noqa: N802
@@ -59,6 +61,17 @@ class Comparison:
     def matching(self) -> NDArray[np.intp]:
         """Pairs (true latent, recovered latent)."""
         return match(self.Z, self.Z_hat)
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """Environment of each row."""
+        return _or_unavailable(self.y, "the dataset has no environments")
+
+    @property
+    def intervals(self) -> tuple[Matrix, Matrix]:
+        """Ends of the 90% intervals of the recovered latents."""
+        posterior = _or_unavailable(self.posterior, "the model states no intervals")
+        return posterior(self.X, self.y).interval(0.9)
 
     @cached_property
     def noise_hat(self) -> Matrix:
@@ -88,6 +101,11 @@ class Comparison:
     def blocks_hat(self) -> Groups:
         """Recovered blocks of latents."""
         return _or_unavailable(self.result.details.get("blocks"), "the model states no blocks")
+
+    def stated(self, name: str) -> float:
+        """Return a number that the model states of itself."""
+        value = self.result.details.get(name)
+        return float(_or_unavailable(value, f"the model does not state {name!r}"))
 
     @property
     def graphs(self) -> tuple[BoolMatrix, BoolMatrix]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
-from crlearn.metrics._alignment import frobenius, relmse
+from crlearn.base import latents_of
+from crlearn.metrics._alignment import coverage, frobenius, relmse, relmse_worst
 from crlearn.metrics._chance import chance_level
 from crlearn.metrics._check import check_matrix, check_samples
 from crlearn.metrics._comparison import Comparison, Unavailable
@@ -69,6 +70,8 @@ _COMPUTE: dict[str, Callable[[Comparison], float]] = {
         found.Z, found.Z_hat, blocks_hat=found.blocks_hat
     ),
     "relmse": lambda found: relmse(found.Z, found.Z_hat),
+    "relmse_worst": lambda found: relmse_worst(found.Z, found.Z_hat, found.labels),
+    "coverage": lambda found: coverage(found.Z, *found.intervals),
     "frobenius": lambda found: frobenius(found.mixing, found.mixing_hat),
     "scale_error": lambda found: scale_error(*found.linear_maps, match=False),
     "parent_error": _parent_error,
@@ -80,6 +83,8 @@ _COMPUTE: dict[str, Callable[[Comparison], float]] = {
     "edge_recall": lambda found: edge_recall(*found.graphs),
     "edge_f1": lambda found: edge_f1(*found.graphs),
     "targets_right": lambda found: targets_right(*found.targets),
+    "gain_over_gaussian": lambda found: found.stated("gain_over_gaussian"),
+    "rival_gap": lambda found: found.stated("rival_gap"),
 }
 
 # Every name that `evaluate` knows.
@@ -87,6 +92,7 @@ METRICS = tuple(_COMPUTE)
 
 _ZERO_IS_PERFECT = {
     "relmse",
+    "relmse_worst",
     "frobenius",
     "scale_error",
     "parent_error",
@@ -95,6 +101,9 @@ _ZERO_IS_PERFECT = {
     "shd_closure",
     "shd_cpdag",
 }
+
+# In nats, or about intervals: the truth itself has no level that is known beforehand.
+_WITHOUT_PERFECT = {"gain_over_gaussian", "rival_gap", "coverage"}
 
 _MEANINGFUL_FOR_LATENTS = {
     "scale": ("mcc", "mcc_spearman", "r2", "scale_error"),
@@ -110,6 +119,7 @@ _MEANINGFUL_FOR_GRAPH = {
     "exact": ("shd", "edge_precision", "edge_recall", "edge_f1"),
     "closure": ("shd_closure",),
     "cpdag": ("shd_cpdag",),
+    "layers": (),
     "none": (),
 }
 
@@ -140,7 +150,11 @@ def evaluate(
         layers `layer_recovery`, `mac`, `mac_matched`, `r2`; up to blocks `block_recovery`, `r2`;
         without a guarantee `mcc`, `r2`. For the graph `shd` and the edge scores, `shd_closure` or
         `shd_cpdag`; `targets_right` if targets were recovered. Those that need something the model
-        does not have, such as a linear encoder, are left out.
+        does not have, such as a linear encoder, are left out. Two more need no truth: the evidence
+        that a model states in nats, ``"gain_over_gaussian"`` (over a Gaussian without structure)
+        and ``"rival_gap"`` (over the best rival that is another answer). `relmse_worst` is that of
+        the worst environment, and `coverage` the share of true latents inside the 90% intervals of
+        a model that states them.
     unavailable
         What to do about a metric in `metrics` that this model does not have: ``"raise"`` says why,
         ``"skip"`` leaves it out.
@@ -171,8 +185,10 @@ def evaluate(
     )
 
 
-def perfect_level(name: str) -> float:
-    """Return what the truth itself scores: 0 for errors, 1 for the other metrics."""
+def perfect_level(name: str) -> float | None:
+    """Return what the truth itself scores: 0 for errors, 1 for the others, None for nats."""
+    if name in _WITHOUT_PERFECT:
+        return None
     return 0.0 if name in _ZERO_IS_PERFECT else 1.0
 
 
@@ -195,15 +211,15 @@ def _compare(model: FittedModel, dataset: Dataset) -> Comparison:
             f"Got {X.shape[1]} features."
         )
     names = ("truth.Z", "model.transform(dataset.X)")
-    _, Z_hat = check_samples(dataset.truth.Z, _latents(model, X), names)
-    return Comparison(dataset.truth, result, X, Z_hat)
+    _, Z_hat = check_samples(dataset.truth.Z, _latents(model, X, dataset.y), names)
+    return Comparison(dataset.truth, result, X, Z_hat, dataset.y, getattr(model, "posterior", None))
 
 
-def _latents(model: FittedModel, X: Any) -> Any:
+def _latents(model: FittedModel, X: Any, y: Any) -> Any:
     with warnings.catch_warnings():
         # A dataset keeps its names beside X, so a model of a data frame's would miss them there.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        return model.transform(X)
+        return latents_of(model, X, y)
 
 
 def _meaningful(result: Result) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class Evaluation(Mapping[str, float]):
     chance
         What a random rotation of whitened latents would score, or None where that means nothing.
     perfect
-        What the truth itself would score.
+        What the truth itself would score, or None where that is not known.
     matching
         Pairs (true latent, recovered latent) by which graphs, targets and encoders were aligned.
     """
@@ -28,7 +28,7 @@ class Evaluation(Mapping[str, float]):
         self,
         scores: Mapping[str, float],
         chance: Mapping[str, float | None],
-        perfect: Mapping[str, float],
+        perfect: Mapping[str, float | None],
         matching: ArrayLike,
     ) -> None:
         self._scores = dict(scores)
@@ -42,8 +42,8 @@ class Evaluation(Mapping[str, float]):
         return dict(self._chance)
 
     @property
-    def perfect(self) -> dict[str, float]:
-        """What the truth itself would score."""
+    def perfect(self) -> dict[str, float | None]:
+        """What the truth itself would score, or None where that is not known."""
         return dict(self._perfect)
 
     @property

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.base import BaseCRL, Scaling
+from crlearn.base import BaseCRL, Scaling, latents_of
 from crlearn.data import Dataset, Truth
 from crlearn.graph import cpdag, transitive_closure
-from crlearn.metrics import Evaluation, evaluate
+from crlearn.metrics import Evaluation, evaluate, match
 from crlearn.report._drawing import Drawing, graph_drawing, graphs_beside_each_other
 from crlearn.report._heatmap import correlation_map, environment_means
 from crlearn.report._matched import Matched
@@ -106,7 +106,7 @@ class Fit:
         with warnings.catch_warnings():
             # A dataset keeps its names beside X, so a model of a data frame's would miss them.
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            return np.asarray(self.model.transform(self.dataset.X))
+            return np.asarray(latents_of(self.model, self.dataset.X, self.dataset.y))
 
     @cached_property
     def evaluation(self) -> Evaluation | None:
@@ -122,6 +122,15 @@ class Fit:
             return None
         return Matched.of(self.truth.Z, self.latents, self.evaluation.matching)
 
+    @cached_property
+    def matched_noises(self) -> Matched | None:
+        """True and recovered exogenous noises, if the truth is known and the model has some."""
+        encoder = self.result.details.get("noise_encoder")
+        if self.dataset is None or self.truth is None or encoder is None:
+            return None
+        noises = np.asarray(encoder(self.dataset.X))
+        return Matched.of(self.truth.noise, noises, match(self.truth.noise, noises), "noise")
+
 
 def fit_page(fit: Fit, title: str | None = None) -> Page:
     """Compose the page of one fit."""
@@ -129,6 +138,7 @@ def fit_page(fit: Fit, title: str | None = None) -> Page:
         _guarantee(fit),
         _metrics(fit),
         _recovered_and_true(fit),
+        _noises(fit),
         _latents(fit),
         _environments(fit),
         _features(fit),
@@ -202,10 +212,12 @@ def _metrics(fit: Fit) -> Section | None:
     return Section("Metrics", blocks)
 
 
-def _with_the_best_marked(values: Sequence[float | None], perfect: float) -> list[Cell]:
+def _with_the_best_marked(values: Sequence[float | None], perfect: float | None) -> list[Cell]:
+    cells = [Cell.of(value) for value in values]
+    if perfect is None:
+        return cells
     distances = [None if value is None else abs(value - perfect) for value in values]
     smallest = min(distance for distance in distances if distance is not None)
-    cells = [Cell.of(value) for value in values]
     return [
         Cell(cell.text, cell.sort, "best" if distance == smallest and len(values) > 1 else "")
         for cell, distance in zip(cells, distances, strict=True)
@@ -217,6 +229,15 @@ def _recovered_and_true(fit: Fit) -> Section | None:
         return None
     blocks = [scatter_matrix(fit.matched), correlation_map(fit.matched)]
     return Section("Recovered and true latents", blocks)
+
+
+def _noises(fit: Fit) -> Section | None:
+    if fit.matched_noises is None:
+        return None
+    blocks: list[Block] = [scatter_matrix(fit.matched_noises), correlation_map(fit.matched_noises)]
+    if fit.result.guarantee.latents == "layers":
+        blocks.insert(0, Text("Noises of one layer are recovered up to a mixture of them."))
+    return Section("Recovered and true noises", blocks)
 
 
 def _latents(fit: Fit) -> Section | None:
@@ -264,7 +285,7 @@ def _features(fit: Fit) -> Section | None:
 def _graph(fit: Fit) -> Section:
     found, blocks = fit.result.adjacency, []
     if found is None:
-        blocks.append(Text(f"{fit.name} recovers no graph."))
+        blocks.append(Text(_instead_of_a_graph(fit)))
         if fit.truth is not None:
             names = [f"z{i}" for i in range(fit.truth.n_latents)]
             blocks.append(graph_drawing(Drawing("true graph", fit.truth.graph, names)))
@@ -285,6 +306,15 @@ def _graph(fit: Fit) -> Section:
             )
         )
     return Section("Graph", blocks)
+
+
+def _instead_of_a_graph(fit: Fit) -> str:
+    layers = fit.result.details.get("layers")
+    if fit.result.guarantee.graph != "layers" or layers is None:
+        return f"{fit.name} recovers no graph."
+    names = fit.result.latent_names
+    listed = "; ".join(", ".join(names[i] for i in layer) for layer in layers)
+    return f"{fit.name} recovers layers and no edges. From the leaves up: {listed}."
 
 
 def _as_far_as_it_can_be_known(graph: BoolMatrix, level: GraphLevel) -> tuple[str, BoolMatrix]:

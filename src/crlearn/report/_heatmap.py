@@ -28,23 +28,41 @@ _STRONG = 0.85
 def correlation_map(latents: Matched) -> Sketch:
     """Draw absolute correlations, matched pairs on the diagonal."""
     n_true, n_recovered = latents.correlations.shape
+    kind = latents.kind
     sketch = _heat_map(
         latents.correlations,
         latents.true_names,
         latents.recovered_names,
-        axes_names=("true latent", "recovered latent"),
+        axes_names=(f"true {kind}", f"recovered {kind}"),
         value_name="absolute correlation",
-        label=f"Heat map of absolute correlations of {n_true} true latents with "
-        f"{n_recovered} recovered latents; matched pairs are outlined on the diagonal.",
-        caption="Absolute correlation of each true latent with each recovered one. The matching "
+        label=f"Heat map of absolute correlations of {n_true} true {kind}s with "
+        f"{n_recovered} recovered {kind}s; matched pairs are outlined on the diagonal.",
+        caption=f"Absolute correlation of each true {kind} with each recovered one. The matching "
         "with the largest sum is outlined and put on the diagonal; a perfect answer is 1 there and "
-        "as far from 1 elsewhere as the true latents are from each other.",
+        f"as far from 1 elsewhere as the true {kind}s are from each other.",
     )
     for k in range(latents.n_pairs):
         outline = Rectangle((k, k), 1, 1, fill=False, edgecolor=INK, linewidth=1.8, zorder=3)
         outline.set_clip_on(False)
         sketch.figure.axes[0].add_patch(outline)
     return sketch
+
+
+@drawn
+def mean_noise_map(correlations: Matrix, which: str, n_runs: int) -> Sketch:
+    """Draw absolute correlations of noises, in the order of recovery, as means over runs."""
+    n_true, n_recovered = correlations.shape
+    return _heat_map(
+        correlations,
+        [f"e{i}" for i in range(n_true)],
+        [f"e{i}" for i in range(n_recovered)],
+        axes_names=("true noise", "recovered noise"),
+        value_name="absolute correlation",
+        label=f"Heat map of absolute correlations of {n_true} true noises with {n_recovered} "
+        f"recovered noises: {which}.",
+        caption=f"{which}: absolute correlation of each true exogenous noise with each recovered "
+        f"one, in the order of recovery, mean over {n_runs} run{'s' if n_runs > 1 else ''}.",
+    )
 
 
 @drawn

@@ -1,4 +1,4 @@
-"""True and recovered latents in an order in which those that belong together meet."""
+"""True and recovered latents, or noises, in an order in which those that belong together meet."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Matched:
         Which latents the columns are.
     n_pairs
         Number of pairs; the columns behind them have no partner.
+    kind
+        What the columns are: ``"latent"`` or ``"noise"``.
     """
 
     Z: Matrix
@@ -34,25 +36,30 @@ class Matched:
     true: Indices
     recovered: Indices
     n_pairs: int
+    kind: str = "latent"
 
     @classmethod
-    def of(cls, Z: Matrix, Z_hat: Matrix, pairs: Indices) -> Matched:
+    def of(cls, Z: Matrix, Z_hat: Matrix, pairs: Indices, kind: str = "latent") -> Matched:
         """Put latents in order; `pairs` has one row (true latent, recovered latent) a pair."""
         true, recovered = (
             np.concatenate([paired, np.setdiff1d(np.arange(columns.shape[1]), paired)])
             for columns, paired in zip((Z, Z_hat), pairs.T, strict=True)
         )
-        return cls(Z[:, true], Z_hat[:, recovered], true, recovered, len(pairs))
+        return cls(Z[:, true], Z_hat[:, recovered], true, recovered, len(pairs), kind)
 
     @property
     def true_names(self) -> Sequence[str]:
         """Names of the true latents."""
-        return [f"z{i}" for i in self.true]
+        return [f"{self._letter}{i}" for i in self.true]
 
     @property
     def recovered_names(self) -> Sequence[str]:
         """Names of the recovered latents."""
-        return [f"z{i}" for i in self.recovered]
+        return [f"{self._letter}{i}" for i in self.recovered]
+
+    @property
+    def _letter(self) -> str:
+        return "z" if self.kind == "latent" else "e"
 
     @cached_property
     def correlations(self) -> Matrix:

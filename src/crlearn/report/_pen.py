@@ -92,7 +92,9 @@ class Scene:
         """Name for the axis of values."""
         if self.metric == SECONDS:
             return "seconds to fit"
-        return f"{self.metric} ({perfect_level(self.metric):g} is perfect)"
+        perfect = perfect_level(self.metric)
+        unit = "nats" if perfect is None else f"{perfect:g} is perfect"
+        return f"{self.metric} ({unit})"
 
 
 @dataclass

@@ -64,12 +64,12 @@ def scatter_matrix(latents: Matched) -> Sketch:
         grid[-1, j].set_xlabel(f"recovered {name}")
     return Sketch(
         figure,
-        f"Scatter matrix of {n_true} true latents in rows against {n_recovered} recovered latents "
-        "in columns; matched pairs are on the diagonal.",
-        "Each true latent (rows) against each recovered one (columns). Matched pairs are blue and "
-        "on the diagonal: a straight line there is a latent recovered up to scale, a bent one a "
-        "latent recovered up to a monotone map. Numbers are absolute correlations."
-        + _about(rows, latents.Z),
+        f"Scatter matrix of {n_true} true {latents.kind}s in rows against {n_recovered} recovered "
+        f"{latents.kind}s in columns; matched pairs are on the diagonal.",
+        f"Each true {latents.kind} (rows) against each recovered one (columns). Matched pairs are "
+        f"blue and on the diagonal: a straight line there is a {latents.kind} recovered up to "
+        f"scale, a bent one a {latents.kind} recovered up to a monotone map. Numbers are absolute "
+        "correlations." + _about(rows, latents.Z),
     )
 
 
@@ -86,10 +86,11 @@ def _matched_strip(latents: Matched) -> Sketch:
     which = str(shown) if shown == latents.n_pairs else f"first {shown} of {latents.n_pairs}"
     return Sketch(
         figure,
-        f"Scatter plots of {shown} recovered latents against the true ones they are matched to.",
-        f"With more than {_MOST_IN_A_MATRIX} latents only the {which} matched pairs are drawn, not "
-        "every combination: the heat map has them all. Numbers are absolute correlations."
-        + _about(rows, latents.Z),
+        f"Scatter plots of {shown} recovered {latents.kind}s against the true ones they are "
+        "matched to.",
+        f"With more than {_MOST_IN_A_MATRIX} {latents.kind}s only the {which} matched pairs are "
+        "drawn, not every combination: the heat map has them all. Numbers are absolute "
+        "correlations." + _about(rows, latents.Z),
     )
 
 

@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from crlearn.report._comparison import metric_by_axis, metric_by_row
 from crlearn.report._facets import arrange, independent_axes
+from crlearn.report._heatmap import mean_noise_map
 from crlearn.report._outcome import SECONDS, Mark, Outcome, key_of
 from crlearn.report._page import Block, Cell, Details, Page, Section, Table, Text, write_page
 from crlearn.report._pen import Scene
@@ -23,6 +26,7 @@ _MOST_FAILURES = 30
 _LONGEST_ERROR = 400
 _LONGEST_TRACEBACK = 5000
 _MOST_VALUES = 4  # of a fact that should have one
+_MOST_MAPS = 12
 
 
 def write_study_report(out: str | Path, sweep: Sweep, *, title: str | None = None) -> Path:
@@ -58,6 +62,7 @@ def study_page(outcome: Outcome, title: str | None = None) -> Page:
     sections = [
         _results(outcome),
         *(_metric(outcome, metric) for metric in outcome.study.metrics),
+        _noises(outcome) if "noises" in outcome.study.figures else None,
         _times(outcome),
         _failures(outcome),
         _assumptions(outcome),
@@ -234,6 +239,23 @@ def _metric(outcome: Outcome, metric: str) -> Section | None:
         return None
     text = meaning(metric)
     return Section(metric, [*([Text(f"{text[0].upper()}{text[1:]}.")] if text else []), *plots])
+
+
+def _noises(outcome: Outcome) -> Section | None:
+    """Draw which true noise is found in which recovered one, for each method in each setting."""
+    found: dict[str, list[Any]] = defaultdict(list)
+    for record in outcome.done:
+        if record.noise_correlations is not None:
+            where = described(outcome.varied(record.setting))
+            found[", ".join(filter(None, (record.method, where)))].append(record.noise_correlations)
+    maps: list[Block] = [
+        mean_noise_map(np.mean(values, axis=0), which, len(values))
+        for which, values in list(found.items())[:_MOST_MAPS]
+        if len({np.shape(value) for value in values}) == 1
+    ]
+    if len(found) > _MOST_MAPS:
+        maps.append(Text(f"{_MOST_MAPS} of {len(found)} heat maps are here."))
+    return Section("True and recovered noises", maps) if maps else None
 
 
 def _times(outcome: Outcome) -> Section | None:

@@ -11,6 +11,11 @@ import numpy as np
 from crlearn import metrics
 
 _LONGEST = 80
+# What a model states of itself; no function computes it.
+_IN_NATS = {
+    "gain_over_gaussian": "evidence for the fit over a Gaussian without structure, in nats",
+    "rival_gap": "evidence for the fit over the best rival with another answer, in nats",
+}
 
 
 def first_line(thing: Any) -> str:
@@ -20,6 +25,8 @@ def first_line(thing: Any) -> str:
 
 def meaning(metric: str) -> str:
     """Return the first line of the metric's documentation."""
+    if metric in _IN_NATS:
+        return _IN_NATS[metric]
     base, _, variant = metric.partition("_spearman")
     line = first_line(getattr(metrics, base, None))
     line = line.removeprefix("Return ").removeprefix("the ").removesuffix(".").replace("`", "")

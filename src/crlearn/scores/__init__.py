@@ -21,6 +21,7 @@ own object or function as well.
 ``"sliced"``      sliced score matching, and the slope of the network, as published
 ``"flow"``        a density fitted by maximum likelihood, differentiated twice
 `ExactJacobians`  the truth of a simulated world
+`NoisyJacobians`  the same with errors of a known size
 ================  =============================================================================
 """
 
@@ -38,21 +39,26 @@ from crlearn.scores._jacobians import (
 )
 from crlearn.scores._make import SCORES, make_score
 from crlearn.scores._noise import ZeroTest, random_half, zero_test
+from crlearn.scores._noisy import NoisyJacobians
 from crlearn.scores._ratio import RatioScores
 from crlearn.scores._reduced import ReducedScores, all_differences, in_basis
 from crlearn.scores._sliced import SlicedScores
 from crlearn.scores._sliced_jacobians import SlicedJacobians
+from crlearn.scores._splines import CubicSplines
 from crlearn.scores._stein import SteinJacobians
+from crlearn.scores._structured import StructuredScore
 
 __all__ = [
     "JACOBIANS",
     "SCORES",
+    "CubicSplines",
     "ExactJacobians",
     "ExactScores",
     "FlowJacobians",
     "FunctionJacobians",
     "FunctionScores",
     "GaussianScores",
+    "NoisyJacobians",
     "RatioScores",
     "ReducedScores",
     "ScoreDifference",
@@ -60,6 +66,7 @@ __all__ = [
     "SlicedJacobians",
     "SlicedScores",
     "SteinJacobians",
+    "StructuredScore",
     "ZeroTest",
     "all_differences",
     "check_environments",

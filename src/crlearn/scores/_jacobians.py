@@ -123,6 +123,9 @@ class ExactJacobians:
         assert self.truth.scms is not None
         return self.truth.scms[self.environment]
 
+    def __repr__(self) -> str:
+        return "ExactJacobians(truth)"  # which may be large
+
     def __sklearn_clone__(self) -> Self:
         return self  # nothing is ever learned, and the truth may be large
 

@@ -1,0 +1,323 @@
+"""Encoder, mechanisms and layers from one environment, by evidence.
+
+1. *Starts*: rotations at which polynomial mechanisms fit best (`crlearn.likelihood._polynomials`),
+   from many random ones; their cost does not depend on the number of rows.
+2. *Complete graphs*: from each start, encoder and mechanisms of all latents before, by evidence
+   (`crlearn.likelihood._evidence`); what is not needed fades. Mechanisms are additive with
+   products; if units of several parents help the best, all starts are fitted again with units.
+3. *Sparse graphs*: the best of them lose the edges that they do not need, then edges are turned and
+   added (`crlearn.likelihood._structure_search`).
+4. The best is settled on more rows; the others are its rivals.
+
+Searches see a few thousand rows at most, spread evenly; the last fit sees all. Time grows as
+n^2 x rows of the search x (functions of a latent)^2, and with the number of edges to decide on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from joblib import cpu_count
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from crlearn.graph import layers as layers_of
+from crlearn.likelihood._evidence import Structure, complete
+from crlearn.likelihood._graph_search import Graph, adjacency_of
+from crlearn.likelihood._mechanisms import Shape, functions_of
+from crlearn.likelihood._polynomials import PolynomialModel
+from crlearn.likelihood._structure_search import Candidate, StructureSearch
+from crlearn.progress import progress_bar
+
+Matrix = NDArray[np.floating]
+Layers = tuple[tuple[int, ...], ...]
+T = TypeVar("T")
+U = TypeVar("U")
+
+_ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS = 2500, 5000
+_ROTATIONS, _KEPT_PER_DEGREE = 40, 8
+_MOST_LATENTS_FOR_CUBES = 8
+_SAME_OPTIMUM = 0.3  # nats
+_STEPS_OF_A_START, _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 60, 100, 200
+_SPARSIFIED, _IMPROVED = 4, 2
+_UNITS_HELP, _LEADERS = 20.0, 2  # nats by which the leaders must be better with units
+_EDGE_COST = 2.0  # nats, plus the log of the number of latents
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """What a latent's parents predict.
+
+    Attributes
+    ----------
+    parents
+        Which latents.
+    directions, thresholds
+        Of its units.
+    coefficients, means
+        Of its functions (`crlearn.likelihood._mechanisms`).
+    """
+
+    parents: tuple[int, ...]
+    directions: Matrix
+    thresholds: Matrix
+    coefficients: Matrix
+    means: Matrix
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        """Return the prediction for each row of latents."""
+        if not self.parents:
+            return np.zeros(len(Z))
+        units = (self.directions, self.thresholds)
+        shape = Shape(*Shape.start(len(self.parents)).precisions(), *units)
+        functions = functions_of(Z[:, list(self.parents)], shape).values
+        return (functions - self.means) @ self.coefficients
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanisms:
+    """What is predicted of each latent, as a function of all latents of a row."""
+
+    each: tuple[Mechanism, ...]
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        """Return the predictions, ``(N, n)``."""
+        return np.column_stack([mechanism(Z) for mechanism in self.each])
+
+
+@dataclass(frozen=True, eq=False)
+class Rival:
+    """Another structure.
+
+    Attributes
+    ----------
+    H, graph, layers
+        As those of the fit.
+    evidence_gap
+        Nats by which it is worse than the best.
+    agreement
+        Of its noises with those of the best, layer by layer; 1 if the answer is the same.
+    """
+
+    H: Matrix
+    graph: Graph
+    layers: Layers
+    evidence_gap: float
+    agreement: float
+
+
+@dataclass(frozen=True, eq=False)
+class ObservationalFit:
+    """What one environment tells.
+
+    Attributes
+    ----------
+    H
+        Encoder of whitened rows; latents causes first.
+    graph
+        Parents of each latent.
+    layers
+        Latents of each layer, roots first.
+    mechanisms
+        Predictions of the latents.
+    evidence
+        Negative log evidence with the price of the edges, in nats.
+    gain
+        Nats by which it is better than a Gaussian.
+    rivals
+        Other structures, the best first.
+    """
+
+    H: Matrix
+    graph: Graph
+    layers: Layers
+    mechanisms: Mechanisms
+    evidence: float
+    gain: float
+    rivals: tuple[Rival, ...]
+
+
+def fit_observational(
+    y: Matrix, *, rng: np.random.Generator, starts: Sequence[Matrix] | None = None
+) -> ObservationalFit:
+    """Fit whitened rows; `starts` are encoders to begin with in place of a search for them."""
+    n = y.shape[1]
+    more = spread_rows(y, _ROWS_OF_DECISIONS)
+    few = spread_rows(more, _ROWS_OF_THE_SEARCH)
+    edge_cost = _EDGE_COST + np.log(n)
+    with threadpool_limits(1), _Workers() as workers:
+        if starts is None:
+            starts = starting_rotations(y, rng, workers.map)
+        dense = _dense_structures(starts, few, workers.map)
+        search = StructureSearch(few, edge_cost)
+        sparse = distinct(workers.map(search.sparsified, dense[:_SPARSIFIED]))
+        found = distinct(workers.map(search.improved, sparse[:_IMPROVED])) + sparse[_IMPROVED:]
+        if more is not few:
+            search = StructureSearch(more, edge_cost)
+            found = distinct(workers.map(search.refitted, found))
+            found[0] = search.improved(found[0])
+        best, *others = found
+        structure = best.structure.fitted(y, max_steps=_STEPS_OF_THE_LAST)
+    structure = causes_first(structure, y)
+    cost = StructureSearch(y, edge_cost).priced(structure).cost
+    return ObservationalFit(
+        structure.H,
+        structure.graph,
+        layers_roots_first(structure.graph),
+        mechanisms_of(structure, y),
+        cost,
+        -cost,
+        _rivals(best, others, more),
+    )
+
+
+def spread_rows(y: Matrix, most: int) -> Matrix:
+    """Return at most so many rows, spread evenly."""
+    if len(y) <= most:
+        return y
+    return y[np.linspace(0, len(y) - 1, most).astype(int)]
+
+
+def starting_rotations(
+    y: Matrix, rng: np.random.Generator, run: Callable[..., list] | None = None
+) -> list[Matrix]:
+    """Return distinct rotations at which polynomial mechanisms fit best, quadratic and cubic."""
+    run = run or (lambda function, items: [function(item) for item in items])
+    n = y.shape[1]
+    found: list[Matrix] = []
+    for degree in (2, 3) if n <= _MOST_LATENTS_FOR_CUBES else (2,):
+        model = PolynomialModel.of(y, degree)
+        random = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(_ROTATIONS)]
+        reached = run(lambda Q, model=model: model.minimise(Q, max_steps=30), random)
+        kept: list[tuple[Matrix, float]] = []
+        for Q, value in sorted(reached, key=lambda pair: pair[1]):
+            if not kept or (value - kept[-1][1]) * len(y) > _SAME_OPTIMUM:
+                kept.append((Q, value))
+        found += [Q for Q, _ in kept[:_KEPT_PER_DEGREE]]
+    return found
+
+
+def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return candidates, the best first, without those that are another's equal."""
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda candidate: candidate.cost):
+        if not kept or candidate.cost - kept[-1].cost > _SAME_OPTIMUM:
+            kept.append(candidate)
+    return kept
+
+
+def causes_first(structure: Structure, y: Matrix) -> Structure:
+    """Put latents into the order of their layers; in a layer those that are explained best first.
+
+    A latent without effects is in the last layer, whatever its causes; one without causes, too, is
+    the very last.
+    """
+    height = np.empty(len(structure.H), dtype=int)
+    for k, layer in enumerate(layers_of(adjacency_of(structure.graph))):
+        height[layer] = k
+    left = structure.noises(y).var(axis=0)
+    order = np.lexsort((left, -height))
+    place = np.argsort(order)
+    graph, shapes = [], []
+    for j in order:
+        parents = structure.graph[j]
+        among = np.argsort(place[list(parents)]) if parents else np.zeros(0, dtype=int)
+        graph.append(tuple(int(place[parents[k]]) for k in among))
+        shapes.append(structure.shapes[j].reordered(among))
+    return Structure(structure.H[order], tuple(graph), tuple(shapes))
+
+
+def layers_roots_first(graph: Graph) -> Layers:
+    """Return the latents of each layer."""
+    return tuple(tuple(layer.tolist()) for layer in layers_of(adjacency_of(graph))[::-1])
+
+
+def mechanisms_of(structure: Structure, y: Matrix) -> Mechanisms:
+    """Return the predictions of the latents."""
+    return Mechanisms(
+        tuple(
+            Mechanism(parents, shape.directions, shape.thresholds, fit.coefficients, fit.means)
+            for parents, shape, fit in zip(
+                structure.graph, structure.shapes, structure.regressions(y), strict=True
+            )
+        )
+    )
+
+
+def agreement(noise: Matrix, layers: Layers, other: Matrix, other_layers: Layers) -> float:
+    """Return how much of each noise the other answer has in the same layer, counted from below."""
+    noise, other = noise - noise.mean(axis=0), other - other.mean(axis=0)
+    explained = np.zeros(noise.shape[1])
+    for own, their in zip(layers[::-1], other_layers[::-1], strict=False):
+        target, basis = noise[:, list(own)], other[:, list(their)]
+        fitted = basis @ np.linalg.lstsq(basis, target, rcond=None)[0]
+        explained[list(own)] = (fitted**2).sum(axis=0) / (target**2).sum(axis=0)
+    return float(np.sqrt(explained).mean())
+
+
+def _dense_structures(
+    starts: Sequence[Matrix], y: Matrix, run: Callable[..., list]
+) -> list[Structure]:
+    """Fit complete graphs from all starts; return them, the best first."""
+    graph = complete(y.shape[1])
+    with progress_bar("Complete graphs", 2 * len(starts)) as advance:
+
+        def additive(H: Matrix) -> Candidate:
+            structure = Structure.start(H, graph).fitted(y, max_steps=_STEPS_OF_A_START)
+            advance("additive")
+            return Candidate(structure, structure.objective(y))
+
+        def with_units(H: Matrix) -> Candidate:
+            structure = Structure.start(H, graph, units=True)
+            structure = structure.fitted(y, max_steps=_STEPS_WITH_UNITS)
+            advance("with units")
+            return Candidate(structure, structure.objective(y))
+
+        sums = run(additive, starts)
+        promising = np.argsort([fit.cost for fit in sums])
+        leaders, others = promising[:_LEADERS], promising[_LEADERS:]
+        richer = run(with_units, [starts[k] for k in leaders])
+        settled = run(
+            lambda k: sums[k].structure.fitted(y, max_steps=_STEPS_WITH_UNITS).objective(y), leaders
+        )
+        if min(settled) - min(fit.cost for fit in richer) < _UNITS_HELP:
+            return [fit.structure for fit in distinct(sums)]
+        richer += run(with_units, [starts[k] for k in others])
+    return [fit.structure for fit in distinct(richer)]
+
+
+def _rivals(best: Candidate, others: Iterable[Candidate], y: Matrix) -> tuple[Rival, ...]:
+    noise, layers = best.structure.noises(y), layers_roots_first(best.structure.graph)
+    rivals = []
+    for other in others:
+        structure = causes_first(other.structure, y)
+        theirs = layers_roots_first(structure.graph)
+        rivals.append(
+            Rival(
+                structure.H,
+                structure.graph,
+                theirs,
+                max(other.cost - best.cost, 0.0),
+                agreement(noise, layers, structure.noises(y), theirs),
+            )
+        )
+    return tuple(sorted(rivals, key=lambda rival: rival.evidence_gap))
+
+
+class _Workers:
+    """Threads for fits that do not depend on each other; results keep their order."""
+
+    def __enter__(self) -> _Workers:
+        self._threads = ThreadPoolExecutor(cpu_count())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+    def map(self, function: Callable[[T], U], items: Iterable[T]) -> list[U]:
+        """Apply a function to all items."""
+        return list(self._threads.map(function, items))

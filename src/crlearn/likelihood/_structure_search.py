@@ -1,0 +1,217 @@
+"""Which graph: edges are dropped, turned and added while the evidence gains; the encoder follows.
+
+Whether an edge is needed cannot be seen at a fixed encoder: what a parent does linearly can be part
+of the latent itself, and where noise is small the slightest error of a row calls for edges. So
+moves are only ranked there, and judged after encoder and shapes were fitted again. A trial ends
+early if it is hopeless.
+
+An edge must gain `edge_cost` nats, the price of having looked at many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.likelihood._evidence import Structure, unit_rows
+from crlearn.likelihood._graph_search import Graph, is_acyclic
+from crlearn.likelihood._mechanisms import Shape, refit
+
+Matrix = NDArray[np.floating]
+
+# Steps of a trial, and how many nats for each row it may be behind after them.
+_TRIAL = ((15, 0.06), (25, 0.012), (80, 0.0))
+_LEAST_GAIN = 0.3
+_STEPS_OF_A_REFIT = 100
+_STEPS_TO_RANK_A_LOSS, _STEPS_TO_RANK_A_GAIN = 12, 40
+_HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at once
+_MOST_ADDITIONS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A structure and what it costs: negative log evidence plus the price of its edges."""
+
+    structure: Structure
+    cost: float
+
+
+@dataclass(frozen=True)
+class Move:
+    """A change of one edge: dropped, turned or added."""
+
+    kind: str
+    cause: int
+    effect: int
+
+    def apply(self, structure: Structure) -> Structure | None:
+        """Return the changed structure; None if the move does not apply, or closes a cycle."""
+        is_edge = self.cause in structure.graph[self.effect]
+        if is_edge == (self.kind == "add") or self.effect in structure.graph[self.cause]:
+            return None
+        if self.kind == "add":
+            changed = _with_edge(structure, self.cause, self.effect)
+        else:
+            changed = _without_edge(structure, self.cause, self.effect)
+            if self.kind == "turn":
+                changed = _with_edge(changed, self.effect, self.cause)
+        return changed if is_acyclic(changed.graph) else None
+
+
+class StructureSearch:
+    """Search over graphs, for some whitened rows."""
+
+    def __init__(self, y: Matrix, edge_cost: float) -> None:
+        self.y, self.edge_cost = y, edge_cost
+
+    def priced(self, structure: Structure) -> Candidate:
+        """Return the structure with its cost."""
+        return Candidate(structure, structure.evidence(self.y) + self.edge_cost * structure.n_edges)
+
+    def settled(self, structure: Structure, max_steps: int) -> Candidate:
+        """Fit, leave out useless units, fit again."""
+        fitted = structure.fitted(self.y, max_steps=max_steps).only_useful_units(self.y)
+        return self.priced(fitted.fitted(self.y, max_steps=max_steps))
+
+    def refitted(self, candidate: Candidate) -> Candidate:
+        """Fit what was found with other rows."""
+        return self.settled(candidate.structure, _STEPS_OF_A_REFIT)
+
+    def sparsified(self, structure: Structure, max_steps: int = 40) -> Candidate:
+        """Drop edges from a dense graph: many at once while that works, then one by one."""
+        best = self.settled(structure, max_steps)
+        while True:
+            ranked = self._ranked_losses(best.structure)
+            batch = [move for gain, move in ranked if gain < _HOPEFUL]
+            found = self._drop_together(best, batch, max_steps)
+            if found is None:
+                return self.improved(best, kinds=("drop",))
+            best = found
+
+    def improved(
+        self, best: Candidate, kinds: Sequence[str] = ("drop", "turn", "add")
+    ) -> Candidate:
+        """Try moves of single edges until none gains."""
+        while True:
+            before = best.cost
+            for move in self._moves(best.structure, kinds):
+                best = self._tried(best, move) or best
+            if best.cost > before - _LEAST_GAIN:
+                return best
+
+    def _moves(self, structure: Structure, kinds: Sequence[str]) -> list[Move]:
+        """Return moves, the most promising first."""
+        ranked = self._ranked_losses(structure)
+        gains = self._ranked_gains(structure) if "add" in kinds or "turn" in kinds else {}
+        if "turn" in kinds:
+            own = {(move.cause, move.effect): loss for loss, move in ranked}
+            ranked += [
+                (own[cause, effect] + gains.get((effect, cause), 0.0), Move("turn", cause, effect))
+                for cause, effect in own
+            ]
+        if "add" in kinds:
+            added = [(gain, Move("add", *edge)) for edge, gain in gains.items()]
+            ranked += sorted(added, key=lambda pair: pair[0])[:_MOST_ADDITIONS]
+        return [move for _, move in sorted(ranked, key=lambda pair: pair[0])]
+
+    def _ranked_losses(self, structure: Structure) -> list[tuple[float, Move]]:
+        """Return what dropping each edge seems to cost, if its linear part costs nothing."""
+        Z, costs = structure.latents(self.y), structure.costs(self.y)
+        ranked = []
+        for effect, (parents, shape) in enumerate(
+            zip(structure.graph, structure.shapes, strict=True)
+        ):
+            for k, cause in enumerate(parents):
+                others = [i for i in parents if i != cause]
+                child = _beyond(Z[:, effect], Z[:, cause])
+                cost, _ = refit(
+                    child, Z[:, others], shape.without(k), max_steps=_STEPS_TO_RANK_A_LOSS
+                )
+                loss = cost - costs[effect] - self.edge_cost
+                ranked.append((loss, Move("drop", cause, effect)))
+        return sorted(ranked, key=lambda pair: pair[0])
+
+    def _ranked_gains(self, structure: Structure) -> dict[tuple[int, int], float]:
+        """Return what each further cause of a latent seems to gain, order aside."""
+        Z, costs = structure.latents(self.y), structure.costs(self.y)
+        gains = {}
+        for effect, (parents, shape) in enumerate(
+            zip(structure.graph, structure.shapes, strict=True)
+        ):
+            for cause in set(range(len(Z.T))) - {effect, *parents}:
+                more = tuple(sorted((*parents, cause)))
+                richer = shape.with_parent(more.index(cause)).with_units()
+                cost, _ = refit(
+                    Z[:, effect], Z[:, list(more)], richer, max_steps=_STEPS_TO_RANK_A_GAIN
+                )
+                gains[cause, effect] = cost - costs[effect] + self.edge_cost
+        return gains
+
+    def _tried(self, best: Candidate, move: Move) -> Candidate | None:
+        """Return what a move leads to, or None if it does not gain."""
+        changed = move.apply(best.structure)
+        if changed is None:
+            return None
+        return self._trial(best, _absorbing(changed, best.structure.graph, self.y))
+
+    def _trial(self, best: Candidate, structure: Structure) -> Candidate | None:
+        for max_steps, behind in _TRIAL:
+            structure = structure.fitted(self.y, max_steps=max_steps)
+            if behind and self.priced(structure).cost > best.cost + behind * len(self.y):
+                return None
+        found = self.priced(structure.only_useful_units(self.y))
+        return found if found.cost < best.cost - _LEAST_GAIN else None
+
+    def _drop_together(
+        self, best: Candidate, batch: list[Move], max_steps: int
+    ) -> Candidate | None:
+        """Drop as many of the edges as the evidence allows: all, half of them, a quarter, ..."""
+        while batch:
+            structure = best.structure
+            for move in batch:
+                structure = _without_edge(structure, move.cause, move.effect)
+            structure = _absorbing(structure, best.structure.graph, self.y)
+            fitted = structure.fitted(self.y, max_steps=max_steps).only_useful_units(self.y)
+            found = self.priced(fitted)
+            if found.cost < best.cost:
+                return found
+            batch = batch[: len(batch) // 2]
+        return None
+
+
+def _beyond(child: Matrix, parent: Matrix) -> Matrix:
+    """Return what of a latent is uncorrelated with another."""
+    child, parent = child - child.mean(), parent - parent.mean()
+    return child - parent * (child @ parent) / (parent @ parent)
+
+
+def _absorbing(structure: Structure, old: Graph, y: Matrix) -> Structure:
+    """Take what lost parents did linearly out of the latents themselves."""
+    Z, H = structure.latents(y), structure.H.copy()
+    for j, (parents, before) in enumerate(zip(structure.graph, old, strict=True)):
+        lost = [i for i in before if i not in parents]
+        if lost:
+            coefficients = np.linalg.lstsq(Z[:, [*lost, *parents]], Z[:, j], rcond=None)[0]
+            H[j] -= coefficients[: len(lost)] @ structure.H[lost]
+    return replace(structure, H=unit_rows(H))
+
+
+def _without_edge(structure: Structure, cause: int, effect: int) -> Structure:
+    parents = structure.graph[effect]
+    shape = structure.shapes[effect].without(parents.index(cause))
+    return _changed(structure, effect, tuple(i for i in parents if i != cause), shape)
+
+
+def _with_edge(structure: Structure, cause: int, effect: int) -> Structure:
+    parents = tuple(sorted((*structure.graph[effect], cause)))
+    shape = structure.shapes[effect].with_parent(parents.index(cause)).with_units()
+    return _changed(structure, effect, parents, shape)
+
+
+def _changed(structure: Structure, j: int, parents: tuple[int, ...], shape: Shape) -> Structure:
+    graph, shapes = list(structure.graph), list(structure.shapes)
+    graph[j], shapes[j] = parents, shape
+    return replace(structure, graph=tuple(graph), shapes=tuple(shapes))

@@ -1,0 +1,76 @@
+"""Whether environments do what their targets say, on the latents that were found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from crlearn.likelihood import Domains
+from crlearn.result import Check
+from crlearn.scores import CubicSplines
+
+Matrix = NDArray[np.floating]
+
+# Two-sided p-value above which a target has not visibly changed.
+_INVISIBLE = 0.01
+# Share of the rows that may lie outside the knots.
+_OUTSIDE = 0.05
+
+
+def domain_checks(domains: Domains, unmixing: Matrix, labels: NDArray[Any]) -> tuple[Check, ...]:
+    """Check that every latent is a target somewhere, and that targets visibly change."""
+    never = np.flatnonzero(~domains.targets.any(axis=0))
+    hidden = [
+        f"{labels[e]} (latent {j})"
+        for e, j in zip(*np.nonzero(domains.targets), strict=True)
+        if not _is_visible(domains, unmixing[j], int(e), int(j))
+    ]
+    return (
+        Check(
+            "every latent is a target",
+            len(never) == 0,
+            "latents that no environment intervenes on: "
+            + (", ".join(f"z{j}" for j in never[:8]) or "none"),
+        ),
+        Check(
+            "interventions are visible",
+            not hidden,
+            "environments in which the target is like elsewhere: "
+            + (", ".join(hidden[:8]) or "none"),
+        ),
+    )
+
+
+def _is_visible(domains: Domains, row: Matrix, domain: int, latent: int) -> bool:
+    """Whether mean or variance of a target differ from where nothing moves it.
+
+    If every environment moves it, through its causes, it has to differ from each of them.
+    """
+    still = np.flatnonzero(~domains.moved[:, latent])
+    others = still if len(still) else np.flatnonzero(~domains.targets[:, latent])
+    if not len(others):
+        return True
+    means = domains.means @ row
+    variances = np.einsum("i,eij,j->e", row, domains.covariances, row)
+    noise = np.maximum(variances / domains.sizes, 1e-300)
+    by_mean = np.abs(means[domain] - means[others]) / np.sqrt(noise[domain] + noise[others])
+    ratio = np.log(np.maximum(variances[domain], 1e-300) / np.maximum(variances[others], 1e-300))
+    by_variance = np.abs(ratio) / np.sqrt(2 / domains.sizes[domain] + 2 / domains.sizes[others])
+    return bool((np.maximum(by_mean, by_variance) > norm.isf(_INVISIBLE / 4)).all())
+
+
+def knots_check(splines: CubicSplines, rows: Matrix) -> Check:
+    """Check that few latents lie outside the knots, where splines are straight lines."""
+    outside = (splines.beyond(rows) > 0).mean(axis=0)
+    worst = int(np.argmax(outside))
+    return Check(
+        "latents lie within the knots",
+        bool(outside[worst] <= _OUTSIDE),
+        f"{outside[worst]:.1%} of latent z{worst} outside; set knot_range=None to take the knots "
+        "from the data"
+        if outside[worst] > _OUTSIDE
+        else f"at most {outside[worst]:.1%} of a latent outside",
+    )

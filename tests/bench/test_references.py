@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlearn.bench import ExactPosterior
+from crlearn.bench._references import posterior_means, truth_parameters
+from crlearn.data import SCM, Gaussian, Linear, Node, make_multi_domain
+from crlearn.metrics import relmse
+
+
+def linear_tree() -> SCM:
+    """Two effects of one cause, all Gaussian: the posterior is known in closed form."""
+    graph = np.zeros((3, 3))
+    graph[0, 1:] = 1
+    return SCM(
+        graph,
+        [
+            Node(None, Gaussian(1.5), 1.0),
+            Node(Linear([0.8]), Gaussian(1.0)),
+            Node(Linear([-1.2]), Gaussian(0.7), -2.0),
+        ],
+    )
+
+
+def test_gaussian_tree():
+    scm = linear_tree()
+    rng = np.random.default_rng(0)
+    Z, _ = scm.sample(200, rng)
+    sds = np.array([1.0, 0.5, 2.0])
+    noisy = Z + sds * rng.standard_normal(Z.shape)
+    mean = np.array([1.0, 0.8, -1.2 - 2.0])
+    covariance = scm.covariance()
+    gain = covariance @ np.linalg.inv(covariance + np.diag(sds**2))
+    exact = mean + (noisy - mean) @ gain.T
+    np.testing.assert_allclose(posterior_means(scm, noisy, sds, 400), exact, atol=1e-4)
+
+
+def test_it_is_better_than_the_noisy_latents():
+    world: Any = make_multi_domain(n_features=10, n_samples=300, random_state=0)
+    model = ExactPosterior(truth=world.truth).fit(world.X, world.y)
+    floor = relmse(world.truth.Z, model.transform(world.X, world.y))
+    assert floor < 0.8 * relmse(world.truth.Z, model.result_.encoder(world.X))
+    np.testing.assert_array_equal(model.result_.decoder.matrix, world.truth.mixing.matrix)  # type: ignore[union-attr]
+    assert "reference" in model.result_.guarantee.text
+
+
+def test_what_a_study_may_hand_over():
+    truth: Any = make_multi_domain(n_features=5, n_samples=20, random_state=0).truth
+    given = truth_parameters(truth)
+    assert given["$truth"] is truth
+    assert given["$true_noise_variance"] == pytest.approx(2)
+    assert given["$true_mixing"].shape == (5, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mixing_skew": 0.3}, "orthogonal columns"),
+        ({"measurement_noise": 0.0}, "measurement noise"),
+    ],
+)
+def test_worlds_without_an_exact_posterior(options: Any, message: str):
+    world = make_multi_domain(n_features=5, n_samples=20, random_state=0, **options)
+    with pytest.raises(ValueError, match=message):
+        ExactPosterior(truth=world.truth).fit(world.X, world.y)
+
+
+def test_two_parents_are_refused():
+    world = make_multi_domain(3, 5, 20, graph="full", random_state=0)
+    model = ExactPosterior(truth=world.truth).fit(world.X, world.y)
+    with pytest.raises(ValueError, match="no latent has two parents"):
+        model.transform(world.X, world.y)
+    with pytest.raises(ValueError, match="label of each row"):
+        model.transform(world.X)

@@ -1,0 +1,118 @@
+"""The evidence of one latent: exact derivatives, exact values, groups that vanish."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from crlearn.likelihood._mechanisms import (
+    MOST_LOG_PRECISION,
+    Shape,
+    functions_of,
+    occam,
+    refit,
+    regress,
+    slope,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Matrix = NDArray[np.floating]
+
+
+def _rows(n_rows: int = 300, n_parents: int = 2) -> tuple[Matrix, Matrix]:
+    rng = np.random.default_rng(0)
+    parents = rng.standard_normal((n_rows, n_parents))
+    child = np.tanh(parents.sum(axis=1)) + 0.3 * rng.standard_normal(n_rows)
+    return child, parents
+
+
+@pytest.mark.parametrize(
+    ("n_parents", "units"), [(0, False), (1, False), (2, False), (2, True), (3, True)]
+)
+def test_derivatives(n_parents: int, units: bool) -> None:
+    child, parents = _rows(n_parents=n_parents)
+    shape = Shape.start(n_parents, units=units)
+    point = slope(child, parents, shape)
+    rng = np.random.default_rng(1)
+    by = (
+        rng.standard_normal(child.shape),
+        rng.standard_normal(parents.shape),
+        rng.standard_normal(point.by_shape.shape),
+    )
+
+    def value(step: float) -> float:
+        moved = shape.filled(shape.flat() + step * by[2])
+        return slope(child + step * by[0], parents + step * by[1], moved).value
+
+    expected = (value(1e-5) - value(-1e-5)) / 2e-5
+    centred = point.by_child - point.by_child.mean()
+    found = centred @ by[0] + (point.by_parents * by[1]).sum() + point.by_shape @ by[2]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_evidence_is_the_marginal_density_of_the_child() -> None:
+    child, parents = _rows(n_rows=60)
+    shape = Shape.start(2)
+    fit = regress(child, parents, shape)
+    functions = functions_of(parents, shape).values
+    functions = functions - functions.mean(axis=0)
+    groups = np.concatenate([np.arange(5), np.repeat([5, 6], 5)])
+    prior = 1 / np.exp(shape.flat())[groups]
+    covariance = np.eye(60) + (functions * prior) @ functions.T
+    centred = child - child.mean()
+    spread = centred @ np.linalg.solve(covariance, centred)
+    expected = 30 * np.log(spread / 60) + 0.5 * np.linalg.slogdet(covariance)[1]
+    assert fit.value == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_parent_without_effect_costs_nothing() -> None:
+    rng = np.random.default_rng(0)
+    parents = rng.standard_normal((1000, 2))
+    child = parents[:, 0] ** 2 + rng.standard_normal(1000)
+    alone, _ = refit(child, parents[:, :1], Shape.start(1), max_steps=100)
+    both, shape = refit(child, parents, Shape.start(2), max_steps=100)
+    assert both == pytest.approx(alone, abs=4)  # knots differ
+    assert shape.linear[1] > MOST_LOG_PRECISION - 8
+    assert shape.products[1, 1] > MOST_LOG_PRECISION - 8
+    assert shape.products[0, 0] < 3
+
+
+def test_units_pay_for_what_sums_cannot_say_and_only_then() -> None:
+    rng = np.random.default_rng(0)
+    parents = rng.standard_normal((2000, 2))
+    noise = 0.3 * rng.standard_normal(2000)
+    for child, wanted in (
+        (np.tanh(3 * parents[:, 0] * parents[:, 1] + 2 * parents[:, 0]) + noise, True),
+        (np.sin(parents[:, 0]) + np.sin(parents[:, 1]) + noise, False),
+    ):
+        without, _ = refit(child, parents, Shape.start(2), max_steps=60)
+        richer, _ = refit(child, parents, Shape.start(2, units=True), max_steps=200)
+        assert (richer < without) == wanted
+
+
+def test_occam_is_free_without_units_and_dear_with_them() -> None:
+    child, parents = _rows()
+    plain, units = Shape.start(2), Shape.start(2, units=True)
+    assert occam(regress(child, parents, plain), parents, plain) == 0
+    fit = regress(child, parents, units)
+    assert np.isfinite(occam(fit, parents, units))
+
+
+def test_shapes_go_flat_and_back() -> None:
+    shape = Shape.start(3, units=True)
+    flat = shape.flat() + np.arange(len(shape.flat()))
+    assert np.array_equal(shape.filled(flat).flat(), flat)
+
+
+def test_parents_come_and_go() -> None:
+    child, parents = _rows(n_parents=3)
+    shape = Shape.start(3, units=True)
+    assert shape.without(1).n_parents == 2
+    assert shape.without(1).without(0).n_units == 0
+    again = shape.without(1).with_parent(1)
+    assert np.allclose(again.directions[:, [0, 2]], shape.directions[:, [0, 2]])
+    order = np.array([2, 0, 1])
+    turned = regress(child, parents[:, order], shape.reordered(order))
+    assert turned.value == pytest.approx(regress(child, parents, shape).value)

@@ -1,0 +1,114 @@
+"""The fit of one environment: recovery, order, rivals, Gaussian data, edge cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from crlearn.data import make_observational
+from crlearn.likelihood._evidence import Structure
+from crlearn.likelihood._observational import (
+    agreement,
+    causes_first,
+    fit_observational,
+    layers_roots_first,
+    spread_rows,
+    starting_rotations,
+)
+
+Matrix = NDArray[np.floating]
+
+
+def _whitened(X: Matrix) -> Matrix:
+    X = X - X.mean(axis=0)
+    return X @ np.linalg.inv(np.linalg.cholesky(X.T @ X / len(X))).T
+
+
+@pytest.fixture(scope="module")
+def line() -> tuple[Matrix, Matrix]:
+    """Whitened rows of a line of three latents, and the noises."""
+    world = make_observational(
+        3, None, 1000, graph="chain", mechanism="sin", rescale="standard", random_state=1
+    )
+    assert world.truth is not None
+    assert world.truth.noise is not None
+    return _whitened(world.X), world.truth.noise
+
+
+def test_a_line_is_recovered(line: tuple[Matrix, Matrix]) -> None:
+    y, noise = line
+    fit = fit_observational(y, rng=np.random.default_rng(0))
+    assert fit.layers == ((0,), (1,), (2,))
+    Z = y @ fit.H.T
+    found = Z - fit.mechanisms(Z)
+    for j in range(3):
+        assert abs(np.corrcoef(found[:, j], noise[:, j])[0, 1]) > 0.97
+    assert fit.gain == -fit.evidence
+    assert fit.gain > 20
+    assert all(rival.evidence_gap >= 0 for rival in fit.rivals)
+
+
+def test_the_same_seed_gives_the_same_fit(line: tuple[Matrix, Matrix]) -> None:
+    y, _ = line
+    first, second = (fit_observational(y[:300], rng=np.random.default_rng(3)) for _ in range(2))
+    assert np.array_equal(first.H, second.H)
+    assert first.graph == second.graph
+
+
+def test_a_start_replaces_the_search(line: tuple[Matrix, Matrix]) -> None:
+    y, noise = line
+    H = np.linalg.lstsq(y, noise, rcond=None)[0].T
+    fit = fit_observational(y, rng=np.random.default_rng(0), starts=[H])
+    assert fit.layers == ((0,), (1,), (2,))
+
+
+def test_gaussian_rows_gain_nothing() -> None:
+    y = _whitened(np.random.default_rng(0).standard_normal((500, 3)))
+    assert fit_observational(y, rng=np.random.default_rng(0)).gain < 5
+
+
+def test_one_latent() -> None:
+    y = _whitened(np.random.default_rng(0).standard_normal((100, 1)))
+    fit = fit_observational(y, rng=np.random.default_rng(0))
+    assert fit.graph == ((),)
+    assert fit.layers == ((0,),)
+    assert np.array_equal(fit.mechanisms(y), np.zeros_like(y))
+
+
+def test_starts_are_rotations(line: tuple[Matrix, Matrix]) -> None:
+    y, _ = line
+    for Q in starting_rotations(y, np.random.default_rng(0)):
+        assert np.allclose(Q @ Q.T, np.eye(3))
+
+
+def test_order_by_layers_then_by_what_is_explained() -> None:
+    rng = np.random.default_rng(0)
+    y = _whitened(rng.standard_normal((200, 4)))
+    y[:, 1] = y[:, 0] ** 2 + 0.1 * y[:, 1]  # 0 -> 1 explains most; 2 and 3 stand alone
+    structure = causes_first(Structure.start(np.eye(4), ((), (0,), (), ())), y)
+    assert structure.graph == ((), (0,), (), ())
+    assert np.array_equal(structure.H[0], np.eye(4)[0])
+    shuffled = Structure.start(np.eye(4)[[1, 3, 0, 2]], ((2,), (), (), ()))
+    again = causes_first(shuffled, y)
+    assert again.graph == ((), (0,), (), ())
+    assert np.array_equal(again.H[:2], np.eye(4)[:2])
+
+
+def test_layers_are_counted_from_the_leaves_and_listed_roots_first() -> None:
+    assert layers_roots_first(((), (0,), (1,), ())) == ((0,), (1,), (2, 3))
+
+
+def test_agreement() -> None:
+    noise = np.random.default_rng(0).standard_normal((500, 3))
+    layers = ((0,), (1, 2))
+    mixed = noise.copy()
+    mixed[:, 1:] = noise[:, 1:] @ np.array([[1.0, 1.0], [-1.0, 1.0]])
+    assert agreement(noise, layers, mixed, layers) == pytest.approx(1)
+    assert agreement(noise, layers, mixed, ((1,), (0, 2))) < 0.8
+
+
+def test_spread_rows() -> None:
+    y = np.arange(10.0)[:, None]
+    assert spread_rows(y, 20) is y
+    assert spread_rows(y, 4)[:, 0].tolist() == [0, 3, 6, 9]

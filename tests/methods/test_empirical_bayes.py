@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+
+from crlearn import EmpiricalBayesCRL, load
+from crlearn.data import make_multi_domain
+from crlearn.exceptions import AssumptionWarning, IdentifiabilityError
+from crlearn.metrics import evaluate, frobenius, relmse
+
+
+def world(**options: Any) -> Any:
+    return make_multi_domain(
+        **{"n_latents": 4, "n_features": 30, "n_samples": 1000, "random_state": 1, **options}
+    )
+
+
+def model_of(data: Any, **options: Any) -> Any:
+    known = {"graph": data.truth.graph, "targets": data.known_targets, "random_state": 0}
+    return EmpiricalBayesCRL(**{**known, **options})
+
+
+def fitted(data: Any, **options: Any) -> Any:
+    return model_of(data, **options).fit(data.X, data.y)
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    return world()
+
+
+@pytest.fixture(scope="module")
+def model(data: Any) -> EmpiricalBayesCRL:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AssumptionWarning)
+        return fitted(data)
+
+
+class TestRecovery:
+    def test_latents_in_the_order_and_with_the_signs_of_the_graph(self, data: Any, model: Any):
+        Z = model.transform(data.X, data.y)
+        assert relmse(data.truth.Z, Z, align="none") < 0.05
+        assert frobenius(data.truth.mixing.matrix, model.result_.decoder.matrix, "none") < 0.005
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_posterior_intervals_hold_what_they_promise(self, seed: int):
+        data = world(random_state=seed)
+        low, high = fitted(data).posterior(data.X, data.y).interval(0.9)
+        inside = (low < data.truth.Z) & (high > data.truth.Z)
+        assert 0.88 < inside.mean() < 0.92
+        assert (np.abs(inside.mean(axis=0) - 0.9) < 0.04).all()
+
+    def test_a_random_graph_with_several_parents(self):
+        data = world(n_latents=8, graph="er", edge_probability=0.3, max_parents=3, random_state=0)
+        scores = evaluate(fitted(data), data, ["relmse", "frobenius"])
+        assert scores["frobenius"] < 0.02
+        assert scores["relmse"] < 0.08
+
+    def test_variances_only(self):
+        data = world(intervened_mean=0.0, observational=True, n_samples=2000)
+        assert evaluate(fitted(data), data, ["frobenius"])["frobenius"] < 0.03
+
+    def test_any_mixing(self):
+        data = world(mixing_skew=0.2, observational=True, n_samples=2000)
+        model = fitted(data, mixing="any")
+        assert evaluate(model, data, ["frobenius"])["frobenius"] < 0.03
+        assert "observational" in model.result_.guarantee.text
+
+    def test_several_targets_at_once(self):
+        plain = world(observational=True)
+        y = np.where(plain.y == 2, 1, plain.y)  # one label for two kinds of rows: targets 0 and 1
+        keep = (plain.y != 2) | (np.arange(len(y)) % 2 == 0)
+        targets = {0: [], 1: [0, 1], 3: 2, 4: 3}
+        model = EmpiricalBayesCRL(graph=plain.truth.graph, targets=targets, interventions="soft")
+        model.fit(plain.X[keep], y[keep])
+        assert model.transform(plain.X[keep], y[keep]).shape == (keep.sum(), 4)
+
+    def test_new_rows_and_new_domains(self, data: Any):
+        targets = {label: [label - 1] for label in (1, 2, 3, 4)} | {"both": [0, 3]}
+        targets = {str(label): latents for label, latents in targets.items()}
+        names = data.y.astype(str)
+        train = np.arange(len(names)) % 2 == 0
+        model = model_of(data, targets=targets).fit(data.X[train], names[train])
+        new = model.transform(data.X[~train], names[~train])
+        assert relmse(data.truth.Z[~train], new) < 0.05
+        both = data.X[data.y == 1][:5]
+        assert np.isfinite(model.transform(both, ["both"] * 5)).all()
+
+    def test_labels_make_denoising_better(self, data: Any, model: Any):
+        with_labels = relmse(data.truth.Z, model.transform(data.X, data.y))
+        without = relmse(data.truth.Z, model.transform(data.X))
+        assert with_labels < without < relmse(data.truth.Z, model.result_.encoder.noisy(data.X))
+
+    def test_denoised_observations(self, data: Any, model: Any):
+        true = data.truth.mixing(data.truth.Z)
+        denoised = model.inverse_transform(model.transform(data.X, data.y))
+        assert ((denoised - true) ** 2).mean() < 0.1 * ((data.X - true) ** 2).mean()
+
+
+class TestThePaper:
+    def test_iterating_does_not_help(self, data: Any, model: Any):
+        first, last = (fitted(data, estimator="paper", max_iter=n, ridge=1e-4) for n in (1, 25))
+        errors = [evaluate(m, data, ["frobenius"])["frobenius"] for m in (model, first, last)]
+        assert errors[0] < 1.1 * errors[1] < errors[2]
+        assert last.n_iter_ == 25
+        assert last.result_.history["noise_variance"][-1] == pytest.approx(2, rel=0.05)
+
+    def test_principal_components_are_far_off(self, data: Any):
+        pca = fitted(data, estimator="paper", start="pca", max_iter=0, shrinkage=0.0)
+        assert evaluate(pca, data, ["frobenius"])["frobenius"] > 0.3
+        loadings = pca.result_.decoder.matrix
+        np.testing.assert_allclose(loadings.T @ loadings, np.eye(4), atol=1e-10)
+
+
+class TestBadInput:
+    def test_targets_without_a_graph(self, data: Any):
+        with pytest.raises(ValueError, match="'graph' has to be given too"):
+            fitted(data, graph=None)
+
+    def test_a_cycle(self, data: Any):
+        graph = data.truth.graph.copy()
+        graph[3, 0] = True
+        with pytest.raises(ValueError, match="acyclic"):
+            fitted(data, graph=graph)
+
+    def test_no_targets(self, data: Any):
+        with pytest.warns(AssumptionWarning, match="none were given"):
+            model = EmpiricalBayesCRL(4).fit(data.X, data.y)
+        assert model.result_.guarantee.latents == "span"
+        np.testing.assert_array_equal(model.transform(data.X, data.y), model.transform(data.X))
+
+    def test_a_latent_that_no_environment_hits(self):
+        data = world(observational=True)
+        rows = data.y != 4
+        with pytest.warns(AssumptionWarning, match=r"no environment intervenes on: z3"):
+            model_of(data, targets=data.known_targets[:4]).fit(data.X[rows], data.y[rows])
+
+    @pytest.mark.parametrize("observational", [False, True])
+    def test_targets_that_contradict_the_data(self, observational: bool):
+        data = world(observational=observational)
+        targets = data.known_targets.copy()
+        targets[[-4, -1]] = targets[[-1, -4]]  # what is said to move z0 leaves its effects alone
+        with pytest.warns(AssumptionWarning, match="fit the data: fails|unless targets are wrong"):
+            fitted(data, targets=targets)
+
+    def test_a_graph_that_contradicts_the_data(self):
+        data = world(observational=True)
+        with pytest.warns(AssumptionWarning, match="targets and graph fit the data: fails"):
+            fitted(data, graph=data.truth.graph.T)
+
+    def test_latents_that_run_away(self):
+        data = world(mechanism="literal")
+        with pytest.raises(IdentifiabilityError, match=r"rank of X.*check that none has run away"):
+            fitted(data)
+        quiet = world(measurement_noise=3e-6)
+        with pytest.warns(AssumptionWarning, match="size of the latents: fails"):
+            fitted(quiet)
+
+    def test_base_means_without_an_observational_domain(self):
+        data = world(base_mean_sd=3.0, n_samples=2000)
+        with pytest.warns(AssumptionWarning, match="add an observational environment"):
+            fitted(data)
+
+    def test_rows_far_outside_the_range_of_the_fit(self, data: Any, model: Any):
+        with pytest.warns(AssumptionWarning, match="2 of 3 rows have latents far outside"):
+            model.transform(data.X[:3] * [[100], [1], [-100]])
+
+    def test_columns_that_are_not_orthogonal_need_an_observational_domain(self, data: Any):
+        with pytest.raises(IdentifiabilityError, match="Add an observational environment"):
+            fitted(data, mixing="any")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"n_latents": 3}, "4 nodes and n_latents=3"),
+            ({"knot_range": (3, 1)}, r"such as \(-15, 15\). Got \(3, 1\)"),
+            ({"mixing": np.ones((30, 4))}, "linearly independent"),
+            ({"mixing": np.ones((3, 4))}, r"shape \(30, 4\)"),
+            ({"environment_weights": [1.0]}, "one number for each of the 4 environments"),
+            ({"shrinkage": 2.0}, "'shrinkage' parameter"),
+        ],
+    )
+    def test_bad_parameters(self, data: Any, options: Any, message: str):
+        with pytest.raises(ValueError, match=message):
+            fitted(data, **options)
+
+    def test_labels_that_are_not_known(self, data: Any, model: Any):
+        with pytest.raises(ValueError, match=r"targets are not known: 9. Known are 1, 2, 3, 4"):
+            model.transform(data.X[:2], [1, 9])
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            model.transform(data.X[:2], [1])
+
+
+class TestInterface:
+    def test_saves_what_it_knows(self, data: Any, tmp_path: Any):
+        graph = nx.DiGraph([(0, 1), (1, 2), (2, 3)])
+        model = fitted(data, graph=graph, targets={j + 1: [j] for j in range(4)})
+        model.save(tmp_path / "model.crl")
+        loaded: Any = load(tmp_path / "model.crl")
+        for one, other in (
+            (loaded.transform(data.X, data.y), model.transform(data.X, data.y)),
+            (loaded.posterior(data.X, data.y).variance, model.posterior(data.X, data.y).variance),
+        ):
+            np.testing.assert_array_equal(one, other)
+        assert loaded.targets == model.targets
+
+    def test_frames_in_and_out(self, data: Any):
+        frame = pd.DataFrame(data.X, columns=pd.Index(data.names))
+        model = model_of(data).set_output(transform="pandas").fit(frame, data.y)
+        latents = model.transform(frame, pd.Series(data.y))
+        assert list(latents.columns) == ["z0", "z1", "z2", "z3"]
+
+    def test_the_graph_is_the_given_one(self, data: Any, model: Any):
+        assert list(model.graph_.edges) == [("z0", "z1"), ("z1", "z2"), ("z2", "z3")]
+        np.testing.assert_array_equal(model.result_.targets, data.known_targets)
+
+    def test_units_of_all_features_together_do_not_matter(self, data: Any, model: Any):
+        giant = model_of(data).fit(data.X * 1e150, data.y)
+        np.testing.assert_allclose(
+            giant.transform(data.X * 1e150, data.y) / 1e150,
+            model.transform(data.X, data.y),
+            atol=1e-6,
+        )
+
+    def test_same_seed_same_bits(self, data: Any, model: Any):
+        again = fitted(data).transform(data.X, data.y)
+        np.testing.assert_array_equal(again, model.transform(data.X, data.y))
