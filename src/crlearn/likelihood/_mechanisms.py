@@ -33,7 +33,7 @@ from scipy.stats import norm, qmc
 
 Matrix = NDArray[np.floating]
 
-_inverse_of_factor = get_lapack_funcs("potri", dtype=np.float64)
+(_inverse_of_factor,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
 N_UNITS = 12
 LEAST_LOG_PRECISION, MOST_LOG_PRECISION = -10.0, 14.0
@@ -133,6 +133,14 @@ class Shape:
             directions=np.delete(self.directions, k, axis=1),
         )
         return shape if shape.n_parents > 1 else shape.without_units()
+
+    def only_linear_in(self, k: int) -> Self:
+        """Return the shape in which parent k has a linear effect and no other."""
+        products, ramps = self.products.copy(), self.ramps.copy()
+        products[k], products[:, k], ramps[k] = (MOST_LOG_PRECISION,) * 3
+        directions, linear = self.directions.copy(), self.linear.copy()
+        directions[:, k], linear[k] = 0.0, min(linear[k], 0.0)
+        return replace(self, linear=linear, products=products, ramps=ramps, directions=directions)
 
     def with_parent(self, k: int) -> Self:
         """Return the shape with one parent more, at place k."""

@@ -7,7 +7,8 @@
    products; if units of several parents help the best, all starts are fitted again with units.
 3. *Sparse graphs*: the best of them lose the edges that they do not need, then edges are turned and
    added (`crlearn.likelihood._structure_search`).
-4. The best is settled on more rows; the others are its rivals.
+4. The best is settled on more rows; leaves that hide in it are looked for
+   (`crlearn.likelihood._leaf_turns`); the others are its rivals.
 
 Searches see a few thousand rows at most, spread evenly; the last fit sees all. Time grows as
 n^2 x rows of the search x (functions of a latent)^2, and with the number of edges to decide on.
@@ -28,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from crlearn.graph import layers as layers_of
 from crlearn.likelihood._evidence import Structure, complete
 from crlearn.likelihood._graph_search import Graph, adjacency_of
+from crlearn.likelihood._leaf_turns import with_hidden_leaves
 from crlearn.likelihood._mechanisms import Shape, functions_of
 from crlearn.likelihood._polynomials import PolynomialModel
 from crlearn.likelihood._structure_search import Candidate, StructureSearch
@@ -38,12 +40,13 @@ Layers = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS = 2500, 5000
-_ROTATIONS, _KEPT_PER_DEGREE = 40, 8
+_ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 5000, 2000
+_ROTATIONS, _KEPT_PER_DEGREE = 40, 6
 _MOST_LATENTS_FOR_CUBES = 8
 _SAME_OPTIMUM = 0.3  # nats
 _STEPS_OF_A_START, _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 60, 100, 200
-_SPARSIFIED, _IMPROVED = 4, 2
+_SPARSIFIED, _IMPROVED = 3, 2
+_NEAR = 0.05  # nats for each row by which the second may be behind to be improved, too
 _UNITS_HELP, _LEADERS = 20.0, 2  # nats by which the leaders must be better with units
 _EDGE_COST = 2.0  # nats, plus the log of the number of latents
 
@@ -149,18 +152,21 @@ def fit_observational(
     more = spread_rows(y, _ROWS_OF_DECISIONS)
     few = spread_rows(more, _ROWS_OF_THE_SEARCH)
     edge_cost = _EDGE_COST + np.log(n)
-    with threadpool_limits(1), _Workers() as workers:
+    with threadpool_limits(1), _Workers(len(few)) as workers:
         if starts is None:
             starts = starting_rotations(y, rng, workers.map)
         dense = _dense_structures(starts, few, workers.map)
         search = StructureSearch(few, edge_cost)
         sparse = distinct(workers.map(search.sparsified, dense[:_SPARSIFIED]))
-        found = distinct(workers.map(search.improved, sparse[:_IMPROVED])) + sparse[_IMPROVED:]
+        near = [fit for fit in sparse[:_IMPROVED] if fit.cost < sparse[0].cost + _NEAR * len(few)]
+        improved = workers.map(lambda fit: search.improved(fit, first=("turn", "add")), near)
+        found = distinct([*improved, *sparse[len(near) :]])
         if more is not few:
             search = StructureSearch(more, edge_cost)
             found = distinct(workers.map(search.refitted, found))
             found[0] = search.improved(found[0])
         best, *others = found
+        best = with_hidden_leaves(search, best)
         structure = best.structure.fitted(y, max_steps=_STEPS_OF_THE_LAST)
     structure = causes_first(structure, y)
     cost = StructureSearch(y, edge_cost).priced(structure).cost
@@ -309,10 +315,16 @@ def _rivals(best: Candidate, others: Iterable[Candidate], y: Matrix) -> tuple[Ri
 
 
 class _Workers:
-    """Threads for fits that do not depend on each other; results keep their order."""
+    """Threads for fits that do not depend on each other; results keep their order.
+
+    With few rows the fits are short calls that would only wait for each other.
+    """
+
+    def __init__(self, n_rows: int) -> None:
+        self._n_threads = cpu_count() if n_rows >= _ROWS_WORTH_A_THREAD else 1
 
     def __enter__(self) -> _Workers:
-        self._threads = ThreadPoolExecutor(cpu_count())
+        self._threads = ThreadPoolExecutor(self._n_threads)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,12 +22,14 @@ from crlearn.likelihood._mechanisms import Shape, refit
 
 Matrix = NDArray[np.floating]
 
+KINDS = ("drop", "turn", "add")
 # Steps of a trial, and how many nats for each row it may be behind after them.
 _TRIAL = ((15, 0.06), (25, 0.012), (80, 0.0))
 _LEAST_GAIN = 0.3
 _STEPS_OF_A_REFIT = 100
-_STEPS_TO_RANK_A_LOSS, _STEPS_TO_RANK_A_GAIN = 12, 40
+_STEPS_TO_RANK_A_LOSS, _STEPS_TO_RANK_A_GAIN = 8, 25
 _HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at once
+_HOPELESS = 0.2  # nats for each row that an edge seems worth and is
 _MOST_ADDITIONS = 8
 
 
@@ -80,11 +82,11 @@ class StructureSearch:
         """Fit what was found with other rows."""
         return self.settled(candidate.structure, _STEPS_OF_A_REFIT)
 
-    def sparsified(self, structure: Structure, max_steps: int = 40) -> Candidate:
+    def sparsified(self, structure: Structure, max_steps: int = 30) -> Candidate:
         """Drop edges from a dense graph: many at once while that works, then one by one."""
         best = self.settled(structure, max_steps)
         while True:
-            ranked = self._ranked_losses(best.structure)
+            ranked = self.ranked_losses(best.structure)
             batch = [move for gain, move in ranked if gain < _HOPEFUL]
             found = self._drop_together(best, batch, max_steps)
             if found is None:
@@ -92,22 +94,44 @@ class StructureSearch:
             best = found
 
     def improved(
-        self, best: Candidate, kinds: Sequence[str] = ("drop", "turn", "add")
+        self, best: Candidate, kinds: Sequence[str] = KINDS, first: Sequence[str] | None = None
     ) -> Candidate:
-        """Try moves of single edges until none gains."""
+        """Try moves of single edges until none gains; `first` are the kinds of the first round."""
+        now = kinds if first is None else first
         while True:
             before = best.cost
-            for move in self._moves(best.structure, kinds):
+            for move in self._moves(best.structure, now):
                 best = self._tried(best, move) or best
             if best.cost > before - _LEAST_GAIN:
                 return best
+            now = kinds
+
+    def ranked_losses(self, structure: Structure) -> list[tuple[float, Move]]:
+        """Return what dropping each edge seems to cost, if its linear part costs nothing."""
+        Z, costs = structure.latents(self.y), structure.costs(self.y)
+        ranked = []
+        for effect, (parents, shape) in enumerate(
+            zip(structure.graph, structure.shapes, strict=True)
+        ):
+            for k, cause in enumerate(parents):
+                cost, _ = refit(
+                    Z[:, effect],
+                    Z[:, list(parents)],
+                    shape.only_linear_in(k),
+                    max_steps=_STEPS_TO_RANK_A_LOSS,
+                )
+                loss = cost - costs[effect] - self.edge_cost
+                ranked.append((loss, Move("drop", cause, effect)))
+        return sorted(ranked, key=lambda pair: pair[0])
 
     def _moves(self, structure: Structure, kinds: Sequence[str]) -> list[Move]:
         """Return moves, the most promising first."""
-        ranked = self._ranked_losses(structure)
+        ranked = self.ranked_losses(structure)
+        own = {(move.cause, move.effect): loss for loss, move in ranked}
+        limit = _HOPELESS * len(self.y) if "drop" in kinds else -np.inf
+        ranked = [pair for pair in ranked if pair[0] < limit]
         gains = self._ranked_gains(structure) if "add" in kinds or "turn" in kinds else {}
         if "turn" in kinds:
-            own = {(move.cause, move.effect): loss for loss, move in ranked}
             ranked += [
                 (own[cause, effect] + gains.get((effect, cause), 0.0), Move("turn", cause, effect))
                 for cause, effect in own
@@ -116,23 +140,6 @@ class StructureSearch:
             added = [(gain, Move("add", *edge)) for edge, gain in gains.items()]
             ranked += sorted(added, key=lambda pair: pair[0])[:_MOST_ADDITIONS]
         return [move for _, move in sorted(ranked, key=lambda pair: pair[0])]
-
-    def _ranked_losses(self, structure: Structure) -> list[tuple[float, Move]]:
-        """Return what dropping each edge seems to cost, if its linear part costs nothing."""
-        Z, costs = structure.latents(self.y), structure.costs(self.y)
-        ranked = []
-        for effect, (parents, shape) in enumerate(
-            zip(structure.graph, structure.shapes, strict=True)
-        ):
-            for k, cause in enumerate(parents):
-                others = [i for i in parents if i != cause]
-                child = _beyond(Z[:, effect], Z[:, cause])
-                cost, _ = refit(
-                    child, Z[:, others], shape.without(k), max_steps=_STEPS_TO_RANK_A_LOSS
-                )
-                loss = cost - costs[effect] - self.edge_cost
-                ranked.append((loss, Move("drop", cause, effect)))
-        return sorted(ranked, key=lambda pair: pair[0])
 
     def _ranked_gains(self, structure: Structure) -> dict[tuple[int, int], float]:
         """Return what each further cause of a latent seems to gain, order aside."""
@@ -180,12 +187,6 @@ class StructureSearch:
                 return found
             batch = batch[: len(batch) // 2]
         return None
-
-
-def _beyond(child: Matrix, parent: Matrix) -> Matrix:
-    """Return what of a latent is uncorrelated with another."""
-    child, parent = child - child.mean(), parent - parent.mean()
-    return child - parent * (child @ parent) / (parent @ parent)
 
 
 def _absorbing(structure: Structure, old: Graph, y: Matrix) -> Structure:
