@@ -10,11 +10,13 @@ see `crlearn.likelihood._mechanisms`. It is minimised over H and all shapes at o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 from scipy.optimize import minimize
 
 from crlearn.likelihood._graph_search import Graph
@@ -22,6 +24,7 @@ from crlearn.likelihood._mechanisms import (
     Regression,
     Shape,
     bounds,
+    gradient,
     occam,
     refit,
     regress,
@@ -32,8 +35,9 @@ from crlearn.likelihood._mechanisms import (
 Matrix = NDArray[np.floating]
 
 _MEMORY = 30  # of the quasi-Newton method
-_ENCODER_STEP = 3.0  # in standard errors of an entry, about
+_LEAST_CURVATURE = 1 / 9  # for each row, of an encoder's entry
 _STEPS_WITHOUT_UNITS = 30
+_STEPS_OF_SHAPES = 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +111,18 @@ class Structure:
         """Return the structure with the encoder and the shapes that fit best."""
         return _fit(self, y, max_steps, tolerance)
 
+    def shaped(self, y: Matrix, latents: Iterable[int] | None = None) -> Structure:
+        """Return the structure with the shapes (of some latents) that fit best at this encoder.
+
+        A good encoder with poor shapes would be left at once, and hardly found again where noise is
+        small.
+        """
+        Z, shapes = self.latents(y), list(self.shapes)
+        for j in range(len(shapes)) if latents is None else latents:
+            parents = Z[:, list(self.graph[j])]
+            shapes[j] = refit(Z[:, j], parents, shapes[j], max_steps=_STEPS_OF_SHAPES)[1]
+        return replace(self, shapes=tuple(shapes))
+
     def only_useful_units(self, y: Matrix) -> Structure:
         """Return the structure without the units of mechanisms that do better without."""
         Z, costs, shapes = self.latents(y), self.costs(y), list(self.shapes)
@@ -138,18 +154,19 @@ def complete(n: int) -> Graph:
 
 
 def _fit(structure: Structure, y: Matrix, max_steps: int, tolerance: float) -> Structure:
-    n, n_rows = len(structure.H), len(y)
+    """Minimise by L-BFGS; steps of the encoder are counted in the metric of its curvature."""
+    n = len(structure.H)
+    unit_steps = _unit_steps(structure, y)
     parts = [shape.flat() for shape in structure.shapes]
     ends = np.cumsum([n * n, *map(len, parts)])
     unbounded = np.full(n * n, np.inf)
     limits = [bounds(shape) for shape in structure.shapes]
     low = np.concatenate([-unbounded, *(least for least, _ in limits)])
     high = np.concatenate([unbounded, *(most for _, most in limits)])
-    steps = [step_sizes(shape) for shape in structure.shapes]
-    scale = np.concatenate([np.full(n * n, _ENCODER_STEP / np.sqrt(n_rows)), *steps])
+    scale = np.concatenate([np.ones(n * n), *(step_sizes(shape) for shape in structure.shapes)])
 
     def at(x: Matrix) -> tuple[Structure, Matrix]:
-        H = x[: n * n].reshape(n, n)
+        H = structure.H + (unit_steps @ x[: n * n]).reshape(n, n)
         length = np.linalg.norm(H, axis=1, keepdims=True)
         shapes = tuple(
             shape.filled(x[start:end])
@@ -160,10 +177,10 @@ def _fit(structure: Structure, y: Matrix, max_steps: int, tolerance: float) -> S
     def objective(x: Matrix) -> tuple[float, Matrix]:
         here, length = at(x * scale)
         value, by_H, by_shapes = _slope(here, y)
-        across = by_H - (by_H * here.H).sum(axis=1, keepdims=True) * here.H
-        return value, np.concatenate([(across / length).ravel(), *by_shapes]) * scale
+        across = (by_H - (by_H * here.H).sum(axis=1, keepdims=True) * here.H) / length
+        return value, np.concatenate([unit_steps.T @ across.ravel(), *by_shapes]) * scale
 
-    start = np.concatenate([structure.H.ravel(), *parts]) / scale
+    start = np.concatenate([np.zeros(n * n), *parts]) / scale
     size = abs(objective(start)[0]) + 1
     found = minimize(
         objective,
@@ -174,6 +191,31 @@ def _fit(structure: Structure, y: Matrix, max_steps: int, tolerance: float) -> S
         options={"maxiter": max_steps, "maxcor": _MEMORY, "ftol": tolerance / size},
     )
     return at(found.x * scale)[0]
+
+
+def _unit_steps(structure: Structure, y: Matrix) -> Matrix:
+    """Return steps of the encoder's entries, one a column, along which the curvature is about one.
+
+    It is that of the Gauss-Newton matrix, coefficients following. Where noise is small, it spans
+    many orders of magnitude.
+    """
+    n, n_rows, Z = len(structure.H), len(y), structure.latents(y)
+    curvature = np.zeros((n, n, n, n))
+    for j, (parents, shape, fit) in enumerate(
+        zip(structure.graph, structure.shapes, structure.regressions(y), strict=True)
+    ):
+        rows, slopes = [j, *parents], np.ones((n_rows, 1))
+        if parents:
+            slopes = np.column_stack([slopes, -gradient(fit, Z[:, list(parents)], shape)])
+        moved = (slopes[:, :, None] * y[:, None, :]).reshape(n_rows, -1)
+        moved -= moved.mean(axis=0)
+        explained = fit.functions.values.T @ moved
+        left = moved.T @ moved - explained.T @ fit.covariance @ explained
+        left = left.reshape(len(rows), n, len(rows), n) * (n_rows / fit.spread)
+        curvature[np.ix_(rows, range(n), rows, range(n))] += left
+    across = block_diag(*(np.eye(n) - np.outer(row, row) for row in structure.H))
+    curved, directions = np.linalg.eigh(across @ curvature.reshape(n * n, n * n) @ across)
+    return directions / np.sqrt(np.maximum(curved, 0) + _LEAST_CURVATURE * n_rows)
 
 
 def _slope(structure: Structure, y: Matrix) -> tuple[float, Matrix, list[Matrix]]:

@@ -51,7 +51,7 @@ def with_hidden_leaves(search: StructureSearch, best: Candidate) -> Candidate:
 def _first_turn(search: StructureSearch, best: Candidate, limit: float) -> Candidate | None:
     depth = _depth(best.structure.graph)
     for turned in chain(_turns(best.structure, search.y), _reversals(search, best.structure)):
-        candidate = search.priced(turned.fitted(search.y, max_steps=_STEPS))
+        candidate = search.priced(turned.shaped(search.y).fitted(search.y, max_steps=_STEPS))
         if candidate.cost > limit + _ABOUT_EQUAL:
             continue
         candidate = search.improved(candidate, kinds=("drop",))

@@ -43,6 +43,7 @@ _FARTHEST_KNOT = 2.0
 _SD_OF_WEIGHTS = 2.5
 _SMALL_WEIGHT = 0.02  # mean square of weights that count as none
 _FIRST_LENGTH = 1.5
+_ROUNDING = 1e-8
 # Steps of an optimiser in weights are that much shorter than those in log precisions.
 WEIGHT_STEP = 0.3
 
@@ -141,6 +142,21 @@ class Shape:
         directions, linear = self.directions.copy(), self.linear.copy()
         directions[:, k], linear[k] = 0.0, min(linear[k], 0.0)
         return replace(self, linear=linear, products=products, ramps=ramps, directions=directions)
+
+    def nonlinear_in(self, k: int) -> NDArray[np.bool_]:
+        """Return which parameters, ordered as in `flat`, are of nonlinear effects of parent k."""
+        p = self.n_parents
+        own = np.arange(p) == k
+        mask = replace(
+            self,
+            linear=np.zeros(p),
+            products=np.logical_or.outer(own, own).astype(float),
+            ramps=own.astype(float),
+            units=0.0,
+            directions=np.tile(own.astype(float), (self.n_units, 1)),
+            thresholds=np.zeros(self.n_units),
+        )
+        return mask.flat() > 0
 
     def with_parent(self, k: int) -> Self:
         """Return the shape with one parent more, at place k."""
@@ -271,12 +287,12 @@ def regress(child: Matrix, parents: Matrix, shape: Shape) -> Regression:
     log_volume = np.log(np.diag(factor)).sum()
     lower = np.tril(_inverse_of_factor(factor, lower=1)[0])
     covariance = lower + np.tril(lower, -1).T
-    moments = Phi.T @ child
-    coefficients = covariance @ moments
-    spread = float(child @ child - moments @ coefficients)
+    coefficients = covariance @ (Phi.T @ child)
+    residual = child - Phi @ coefficients
+    # Sums of squares left over from a difference would be rounding where noise is small.
+    spread = float(residual @ residual + precisions @ coefficients**2)
     value = 0.5 * n_rows * np.log(spread / n_rows) + log_volume - 0.5 * np.log(precisions).sum()
     value += _prior_of_units(shape)[0]
-    residual = child - Phi @ coefficients
     return Regression(value, residual, coefficients, covariance, spread, functions, means)
 
 
@@ -311,6 +327,41 @@ def slope(child: Matrix, parents: Matrix, shape: Shape) -> Slope:
     return Slope(fit.value, by_child, by_parents, np.concatenate(by_shape))
 
 
+def gradient(fit: Regression, parents: Matrix, shape: Shape) -> Matrix:
+    """Return the derivatives of the prediction by each parent, for each row."""
+    p, n_pairs, knots, _, _ = _layout(shape.n_parents, shape.n_units)
+    b, n_ramps = fit.coefficients, p * len(knots)
+    curvature = np.zeros((p, p))
+    curvature[_pairs(p)] = b[p : p + n_pairs]
+    found = b[:p] + parents @ (curvature + curvature.T)
+    along = fit.functions.slopes * b[p + n_pairs :]
+    found += along[:, :n_ramps].reshape(len(parents), p, -1).sum(axis=2)
+    return found + along[:, n_ramps:] @ shape.directions
+
+
+def loss_without(fit: Regression, parents: Matrix, shape: Shape, k: int) -> float:
+    """Return about how many nats nonlinear effects of parent k are worth if the encoder follows.
+
+    What parent k does linearly can be part of the child. If the other parents were counted with a
+    little of parent k in them, the child would change by that times the slopes along them; what
+    looks like this is no loss, either.
+    """
+    others = np.delete(parents, k, axis=1)
+    slopes = np.delete(gradient(fit, parents, shape), k, axis=1)
+    functions = functions_of(others, shape.without(k)).values
+    basis = np.column_stack([parents[:, k], slopes * parents[:, [k]], functions])
+    basis -= basis.mean(axis=0)
+    explained = fit.functions.values @ fit.coefficients
+    left = explained - basis @ _coefficients(explained, basis)
+    noise = fit.residual @ fit.residual
+    return float(0.5 * len(parents) * np.log1p(left @ left / noise))
+
+
+def linear_effects(child: Matrix, causes: Matrix, functions: Matrix) -> Matrix:
+    """Return what causes do linearly to a child, beside functions of others."""
+    return _coefficients(child, np.column_stack([causes, functions]))[: causes.shape[1]]
+
+
 def occam(fit: Regression, parents: Matrix, shape: Shape) -> float:
     """Return what the fitted directions and thresholds of the units cost (Laplace's method)."""
     K = shape.n_units
@@ -333,9 +384,17 @@ def occam(fit: Regression, parents: Matrix, shape: Shape) -> float:
 
 
 def refit(
-    child: Matrix, parents: Matrix, shape: Shape, *, max_steps: int = 25
+    child: Matrix,
+    parents: Matrix,
+    shape: Shape,
+    *,
+    max_steps: int = 25,
+    fixed: NDArray[np.bool_] | None = None,
 ) -> tuple[float, Shape]:
-    """Fit the shape at fixed latents; return the negative log evidence with `occam`, and it."""
+    """Fit the shape at fixed latents; return the negative log evidence with `occam`, and it.
+
+    Parameters that are `fixed` (a mask in the order of `Shape.flat`) stay as they are.
+    """
     if shape.n_parents:
         scale = step_sizes(shape)
 
@@ -344,6 +403,8 @@ def refit(
             return point.value, point.by_shape * scale
 
         low, high = bounds(shape)
+        if fixed is not None:
+            low, high = (np.where(fixed, shape.flat(), limit) for limit in (low, high))
         found = minimize(
             objective,
             shape.flat() / scale,
@@ -370,6 +431,14 @@ def bounds(shape: Shape) -> tuple[Matrix, Matrix]:
         np.where(is_precision, LEAST_LOG_PRECISION, -np.inf),
         np.where(is_precision, MOST_LOG_PRECISION, np.inf),
     )
+
+
+def _coefficients(child: Matrix, basis: Matrix) -> Matrix:
+    """Regress on functions, some of which may be combinations of others."""
+    basis = basis - basis.mean(axis=0)
+    gram = basis.T @ basis
+    gram[np.diag_indices_from(gram)] += _ROUNDING * len(basis)
+    return np.linalg.solve(gram, basis.T @ child)
 
 
 def _energy(shape: Shape) -> tuple[Matrix, float]:

@@ -44,6 +44,7 @@ _ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 5000, 2000
 _ROTATIONS, _KEPT_PER_DEGREE = 40, 8
 _MOST_LATENTS_FOR_CUBES = 8
 _SAME_OPTIMUM = 0.3  # nats
+_STEPS_OF_A_ROTATION = 100
 _STEPS_OF_A_START, _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 60, 100, 200
 _SPARSIFIED, _IMPROVED = 3, 2
 _NEAR = 0.05  # nats for each row by which the second may be behind to be improved, too
@@ -149,19 +150,19 @@ def fit_observational(
 ) -> ObservationalFit:
     """Fit whitened rows; `starts` are encoders to begin with in place of a search for them."""
     n = y.shape[1]
+    few = spread_rows(y, _ROWS_OF_THE_SEARCH)
     more = spread_rows(y, _ROWS_OF_DECISIONS)
-    few = spread_rows(more, _ROWS_OF_THE_SEARCH)
     edge_cost = _EDGE_COST + np.log(n)
     with threadpool_limits(1), _Workers(len(few)) as workers:
         if starts is None:
             starts = starting_rotations(y, rng, workers.map)
-        dense = _dense_structures(starts, few, workers.map)
         search = StructureSearch(few, edge_cost)
+        dense = _dense_structures(starts, few, workers.map)
         sparse = distinct(workers.map(search.sparsified, dense[:_SPARSIFIED]))
         near = [fit for fit in sparse[:_IMPROVED] if fit.cost < sparse[0].cost + _NEAR * len(few)]
         improved = workers.map(lambda fit: search.improved(fit, first=("turn", "add")), near)
         found = distinct([*improved, *sparse[len(near) :]])
-        if more is not few:
+        if len(more) > len(few):
             search = StructureSearch(more, edge_cost)
             found = distinct(workers.map(search.refitted, found))
             found[0] = search.improved(found[0])
@@ -198,7 +199,7 @@ def starting_rotations(
     for degree in (2, 3) if n <= _MOST_LATENTS_FOR_CUBES else (2,):
         model = PolynomialModel.of(y, degree)
         random = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(_ROTATIONS)]
-        reached = run(lambda Q, model=model: model.minimise(Q, max_steps=30), random)
+        reached = run(lambda Q, model=model: model.minimise(Q, max_steps=_STEPS_OF_A_ROTATION), random)
         kept: list[tuple[Matrix, float]] = []
         for Q, value in sorted(reached, key=lambda pair: pair[1]):
             if not kept or (value - kept[-1][1]) * len(y) > _SAME_OPTIMUM:
@@ -273,12 +274,13 @@ def _dense_structures(
     with progress_bar("Complete graphs", 2 * len(starts)) as advance:
 
         def additive(H: Matrix) -> Candidate:
-            structure = Structure.start(H, graph).fitted(y, max_steps=_STEPS_OF_A_START)
+            structure = Structure.start(H, graph).shaped(y)
+            structure = structure.fitted(y, max_steps=_STEPS_OF_A_START)
             advance("additive")
             return Candidate(structure, structure.objective(y))
 
         def with_units(H: Matrix) -> Candidate:
-            structure = Structure.start(H, graph, units=True)
+            structure = Structure.start(H, graph, units=True).shaped(y)
             structure = structure.fitted(y, max_steps=_STEPS_WITH_UNITS)
             advance("with units")
             return Candidate(structure, structure.objective(y))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from crlearn.likelihood._evidence import Structure, unit_rows
 from crlearn.likelihood._graph_search import Graph, is_acyclic
-from crlearn.likelihood._mechanisms import Shape, refit
+from crlearn.likelihood._mechanisms import Shape, functions_of, linear_effects, loss_without, refit
 
 Matrix = NDArray[np.floating]
 
@@ -108,19 +108,13 @@ class StructureSearch:
 
     def ranked_losses(self, structure: Structure) -> list[tuple[float, Move]]:
         """Return what dropping each edge seems to cost, if its linear part costs nothing."""
-        Z, costs = structure.latents(self.y), structure.costs(self.y)
+        Z = structure.latents(self.y)
         ranked = []
-        for effect, (parents, shape) in enumerate(
-            zip(structure.graph, structure.shapes, strict=True)
+        for effect, (parents, shape, fit) in enumerate(
+            zip(structure.graph, structure.shapes, structure.regressions(self.y), strict=True)
         ):
             for k, cause in enumerate(parents):
-                cost, _ = refit(
-                    Z[:, effect],
-                    Z[:, list(parents)],
-                    shape.only_linear_in(k),
-                    max_steps=_STEPS_TO_RANK_A_LOSS,
-                )
-                loss = cost - costs[effect] - self.edge_cost
+                loss = loss_without(fit, Z[:, list(parents)], shape, k) - self.edge_cost
                 ranked.append((loss, Move("drop", cause, effect)))
         return sorted(ranked, key=lambda pair: pair[0])
 
@@ -190,14 +184,16 @@ class StructureSearch:
 
 
 def _absorbing(structure: Structure, old: Graph, y: Matrix) -> Structure:
-    """Take what lost parents did linearly out of the latents themselves."""
+    """Take what lost parents did linearly, beside the others, out of the latents themselves."""
     Z, H = structure.latents(y), structure.H.copy()
-    for j, (parents, before) in enumerate(zip(structure.graph, old, strict=True)):
-        lost = [i for i in before if i not in parents]
+    changed = [j for j, parents in enumerate(structure.graph) if parents != old[j]]
+    for j in changed:
+        parents = structure.graph[j]
+        lost = [i for i in old[j] if i not in parents]
         if lost:
-            coefficients = np.linalg.lstsq(Z[:, [*lost, *parents]], Z[:, j], rcond=None)[0]
-            H[j] -= coefficients[: len(lost)] @ structure.H[lost]
-    return replace(structure, H=unit_rows(H))
+            functions = functions_of(Z[:, list(parents)], structure.shapes[j]).values
+            H[j] -= linear_effects(Z[:, j], Z[:, lost], functions) @ structure.H[lost]
+    return replace(structure, H=unit_rows(H)).shaped(y, changed)
 
 
 def _without_edge(structure: Structure, cause: int, effect: int) -> Structure:
