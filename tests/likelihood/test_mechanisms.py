@@ -10,6 +10,9 @@ from crlearn.likelihood._mechanisms import (
     MOST_LOG_PRECISION,
     Shape,
     functions_of,
+    gradient,
+    linear_effects,
+    loss_without,
     occam,
     refit,
     regress,
@@ -50,6 +53,50 @@ def test_derivatives(n_parents: int, units: bool) -> None:
     centred = point.by_child - point.by_child.mean()
     found = centred @ by[0] + (point.by_parents * by[1]).sum() + point.by_shape @ by[2]
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("units", [False, True])
+def test_gradient_of_the_prediction(units: bool) -> None:
+    child, parents = _rows()
+    shape = Shape.start(2, units=units)
+    fit = regress(child, parents, shape)
+    found = gradient(fit, parents, shape)
+    for k in range(2):
+        step = 1e-5 * (np.arange(2) == k)
+        up, down = (functions_of(parents + by, shape).values for by in (step, -step))
+        assert np.allclose(found[:, k], (up - down) @ fit.coefficients / 2e-5, atol=1e-6)
+
+
+def test_a_parent_with_a_linear_effect_is_no_loss() -> None:
+    rng = np.random.default_rng(0)
+    parents = rng.standard_normal((2000, 2))
+    child = np.sin(2 * parents[:, 0]) + parents[:, 1] + 0.3 * rng.standard_normal(2000)
+    _, shape = refit(child, parents, Shape.start(2), max_steps=60)
+    fit = regress(child, parents, shape)
+    assert loss_without(fit, parents, shape, 0) > 500
+    assert loss_without(fit, parents, shape, 1) < 5
+
+
+def test_a_parent_that_only_mends_another_is_no_loss() -> None:
+    rng = np.random.default_rng(0)
+    parents = rng.standard_normal((2000, 2))
+    # What is seen as parent 0 has a little too much of parent 1 in it.
+    true = parents[:, 0] - 0.02 * parents[:, 1]
+    child = true**2 + 0.01 * rng.standard_normal(2000)
+    _, shape = refit(child, parents, Shape.start(2), max_steps=100)
+    fit = regress(child, parents, shape)
+    alone, _ = refit(child, parents[:, :1], Shape.start(1), max_steps=100)
+    assert alone - fit.value > 500  # at this encoder the edge is needed
+    assert loss_without(fit, parents, shape, 1) < 20
+
+
+def test_linear_effects_beside_others() -> None:
+    rng = np.random.default_rng(0)
+    cause = rng.standard_normal((500, 1))
+    other = cause + cause**2 + rng.standard_normal((500, 1))
+    child = 0.7 * other[:, 0] + cause[:, 0] ** 2
+    found = linear_effects(child, other, np.column_stack([cause, cause**2]))
+    assert found == pytest.approx([0.7], abs=1e-3)
 
 
 def test_evidence_is_the_marginal_density_of_the_child() -> None:

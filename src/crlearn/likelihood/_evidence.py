@@ -213,7 +213,7 @@ def _unit_steps(structure: Structure, y: Matrix) -> Matrix:
         left = moved.T @ moved - explained.T @ fit.covariance @ explained
         left = left.reshape(len(rows), n, len(rows), n) * (n_rows / fit.spread)
         curvature[np.ix_(rows, range(n), rows, range(n))] += left
-    across = block_diag(*(np.eye(n) - np.outer(row, row) for row in structure.H))
+    across = np.asarray(block_diag(*(np.eye(n) - np.outer(row, row) for row in structure.H)))
     curved, directions = np.linalg.eigh(across @ curvature.reshape(n * n, n * n) @ across)
     return directions / np.sqrt(np.maximum(curved, 0) + _LEAST_CURVATURE * n_rows)
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from crlearn.graph import ancestors, layers
 from crlearn.likelihood._evidence import Structure, unit_rows
 from crlearn.likelihood._graph_search import Graph, adjacency_of
-from crlearn.likelihood._mechanisms import Shape, functions_of
+from crlearn.likelihood._mechanisms import Shape, functions_of, gradient
 from crlearn.likelihood._structure_search import Candidate, StructureSearch
 
 Matrix = NDArray[np.floating]
@@ -35,7 +35,6 @@ _ONE_COMBINATION = 0.1  # share of the other combination in the squared slopes o
 _LEAST_ANGLE = np.deg2rad(8)  # between the combination and either latent
 _NEARLY_LINEAR = 30.0  # nats that an effect is worth beyond its linear part
 _STEPS = 60
-_DIFFERENCE = 1e-3
 
 
 def with_hidden_leaves(search: StructureSearch, best: Candidate) -> Candidate:
@@ -133,14 +132,11 @@ def _squared_slopes(
     parents = structure.graph[child]
     Z = structure.latents(y)[:, list(parents)]
     fit = structure.regressions(y)[child]
-    shape = structure.shapes[child]
+    by_parent = gradient(fit, Z, structure.shapes[child])
     slopes = np.zeros((len(y), 2))
     for column, latent in enumerate((a, b)):
         if latent in parents:
-            step = np.zeros(len(parents))
-            step[parents.index(latent)] = _DIFFERENCE
-            up, down = functions_of(Z + step, shape).values, functions_of(Z - step, shape).values
-            slopes[:, column] = (up - down) @ fit.coefficients / (2 * _DIFFERENCE)
+            slopes[:, column] = by_parent[:, parents.index(latent)]
     slopes *= noise_sd[[a, b]] / noise_sd[child]
     return slopes.T @ slopes / len(y)
 

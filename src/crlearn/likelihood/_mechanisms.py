@@ -135,29 +135,6 @@ class Shape:
         )
         return shape if shape.n_parents > 1 else shape.without_units()
 
-    def only_linear_in(self, k: int) -> Self:
-        """Return the shape in which parent k has a linear effect and no other."""
-        products, ramps = self.products.copy(), self.ramps.copy()
-        products[k], products[:, k], ramps[k] = (MOST_LOG_PRECISION,) * 3
-        directions, linear = self.directions.copy(), self.linear.copy()
-        directions[:, k], linear[k] = 0.0, min(linear[k], 0.0)
-        return replace(self, linear=linear, products=products, ramps=ramps, directions=directions)
-
-    def nonlinear_in(self, k: int) -> NDArray[np.bool_]:
-        """Return which parameters, ordered as in `flat`, are of nonlinear effects of parent k."""
-        p = self.n_parents
-        own = np.arange(p) == k
-        mask = replace(
-            self,
-            linear=np.zeros(p),
-            products=np.logical_or.outer(own, own).astype(float),
-            ramps=own.astype(float),
-            units=0.0,
-            directions=np.tile(own.astype(float), (self.n_units, 1)),
-            thresholds=np.zeros(self.n_units),
-        )
-        return mask.flat() > 0
-
     def with_parent(self, k: int) -> Self:
         """Return the shape with one parent more, at place k."""
         products = np.insert(np.insert(self.products, k, 3.0, axis=0), k, 3.0, axis=1)
@@ -384,17 +361,9 @@ def occam(fit: Regression, parents: Matrix, shape: Shape) -> float:
 
 
 def refit(
-    child: Matrix,
-    parents: Matrix,
-    shape: Shape,
-    *,
-    max_steps: int = 25,
-    fixed: NDArray[np.bool_] | None = None,
+    child: Matrix, parents: Matrix, shape: Shape, *, max_steps: int = 25
 ) -> tuple[float, Shape]:
-    """Fit the shape at fixed latents; return the negative log evidence with `occam`, and it.
-
-    Parameters that are `fixed` (a mask in the order of `Shape.flat`) stay as they are.
-    """
+    """Fit the shape at fixed latents; return the negative log evidence with `occam`, and it."""
     if shape.n_parents:
         scale = step_sizes(shape)
 
@@ -403,8 +372,6 @@ def refit(
             return point.value, point.by_shape * scale
 
         low, high = bounds(shape)
-        if fixed is not None:
-            low, high = (np.where(fixed, shape.flat(), limit) for limit in (low, high))
         found = minimize(
             objective,
             shape.flat() / scale,

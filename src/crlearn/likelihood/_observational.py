@@ -5,9 +5,10 @@
 2. *Complete graphs*: from each start, encoder and mechanisms of all latents before, by evidence
    (`crlearn.likelihood._evidence`); what is not needed fades. Mechanisms are additive with
    products; if units of several parents help the best, all starts are fitted again with units.
-3. *Sparse graphs*: the best of them lose the edges that they do not need, then edges are turned and
-   added (`crlearn.likelihood._structure_search`).
-4. The best is settled on more rows; leaves that hide in it are looked for
+3. *Sparse graphs*: the best of them lose the edges that they do not need
+   (`crlearn.likelihood._structure_search`). In the best of these, pairs of latents are turned into
+   each other (`crlearn.likelihood._pair_turns`) and edges dropped and added, until neither gains.
+4. It is settled on more rows; leaves that hide in it are looked for
    (`crlearn.likelihood._leaf_turns`); the others are its rivals.
 
 Searches see a few thousand rows at most, spread evenly; the last fit sees all. Time grows as
@@ -19,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from joblib import cpu_count
@@ -31,8 +33,9 @@ from crlearn.likelihood._evidence import Structure, complete
 from crlearn.likelihood._graph_search import Graph, adjacency_of
 from crlearn.likelihood._leaf_turns import with_hidden_leaves
 from crlearn.likelihood._mechanisms import Shape, functions_of
+from crlearn.likelihood._pair_turns import with_turned_pairs
 from crlearn.likelihood._polynomials import PolynomialModel
-from crlearn.likelihood._structure_search import Candidate, StructureSearch
+from crlearn.likelihood._structure_search import LEAST_GAIN, Candidate, StructureSearch
 from crlearn.progress import progress_bar
 
 Matrix = NDArray[np.floating]
@@ -41,15 +44,23 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 5000, 2000
-_ROTATIONS, _KEPT_PER_DEGREE = 40, 8
-_MOST_LATENTS_FOR_CUBES = 8
+_ROTATIONS = 40
+_MOST_LATENTS_FOR_CUBES, _FEW_LATENTS = 8, 5
 _SAME_OPTIMUM = 0.3  # nats
-_STEPS_OF_A_ROTATION = 100
-_STEPS_OF_A_START, _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 60, 100, 200
-_SPARSIFIED, _IMPROVED = 3, 2
-_NEAR = 0.05  # nats for each row by which the second may be behind to be improved, too
-_UNITS_HELP, _LEADERS = 20.0, 2  # nats by which the leaders must be better with units
+_STEPS_OF_A_ROTATION = {2: 100, 3: 30}
+_STEPS_OF_A_START, _STEPS_OF_A_LEADER = 30, 40
+_STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 70, 200
+_LEADERS, _TRIED_WITH_UNITS = 4, 2
+_UNITS_HELP = 20.0  # nats by which the best must be better with units
 _EDGE_COST = 2.0  # nats, plus the log of the number of latents
+
+
+class Effort(NamedTuple):
+    """How many of each are kept: starts of a degree, complete graphs, turns of pairs."""
+
+    starts: int
+    sparsified: int
+    followed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,16 +163,15 @@ def fit_observational(
     n = y.shape[1]
     few = spread_rows(y, _ROWS_OF_THE_SEARCH)
     more = spread_rows(y, _ROWS_OF_DECISIONS)
-    edge_cost = _EDGE_COST + np.log(n)
+    edge_cost, effort = _EDGE_COST + np.log(n), _effort(n)
     with threadpool_limits(1), _Workers(len(few)) as workers:
         if starts is None:
-            starts = starting_rotations(y, rng, workers.map)
+            starts = starting_rotations(y, rng, effort.starts, workers.map)
         search = StructureSearch(few, edge_cost)
         dense = _dense_structures(starts, few, workers.map)
-        sparse = distinct(workers.map(search.sparsified, dense[:_SPARSIFIED]))
-        near = [fit for fit in sparse[:_IMPROVED] if fit.cost < sparse[0].cost + _NEAR * len(few)]
-        improved = workers.map(lambda fit: search.improved(fit, first=("turn", "add")), near)
-        found = distinct([*improved, *sparse[len(near) :]])
+        sparse = distinct(workers.map(search.sparsified, dense[: effort.sparsified]))
+        best = _turned_and_improved(search, sparse[0], workers.map, effort.followed)
+        found = distinct([best, *sparse[1:]])
         if len(more) > len(few):
             search = StructureSearch(more, edge_cost)
             found = distinct(workers.map(search.refitted, found))
@@ -182,6 +192,11 @@ def fit_observational(
     )
 
 
+def _effort(n: int) -> Effort:
+    """Fits of few latents are quick, and where few rows are to decide, there are more optima."""
+    return Effort(6, 6, 6) if n <= _FEW_LATENTS else Effort(3, 2, 4)
+
+
 def spread_rows(y: Matrix, most: int) -> Matrix:
     """Return at most so many rows, spread evenly."""
     if len(y) <= most:
@@ -190,7 +205,10 @@ def spread_rows(y: Matrix, most: int) -> Matrix:
 
 
 def starting_rotations(
-    y: Matrix, rng: np.random.Generator, run: Callable[..., list] | None = None
+    y: Matrix,
+    rng: np.random.Generator,
+    n_per_degree: int = 6,
+    run: Callable[..., list] | None = None,
 ) -> list[Matrix]:
     """Return distinct rotations at which polynomial mechanisms fit best, quadratic and cubic."""
     run = run or (lambda function, items: [function(item) for item in items])
@@ -199,12 +217,13 @@ def starting_rotations(
     for degree in (2, 3) if n <= _MOST_LATENTS_FOR_CUBES else (2,):
         model = PolynomialModel.of(y, degree)
         random = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(_ROTATIONS)]
-        reached = run(lambda Q, model=model: model.minimise(Q, max_steps=_STEPS_OF_A_ROTATION), random)
+        descend = partial(model.minimise, max_steps=_STEPS_OF_A_ROTATION[degree])
+        reached = run(descend, random)
         kept: list[tuple[Matrix, float]] = []
         for Q, value in sorted(reached, key=lambda pair: pair[1]):
             if not kept or (value - kept[-1][1]) * len(y) > _SAME_OPTIMUM:
                 kept.append((Q, value))
-        found += [Q for Q, _ in kept[:_KEPT_PER_DEGREE]]
+        found += [Q for Q, _ in kept[:n_per_degree]]
     return found
 
 
@@ -285,17 +304,34 @@ def _dense_structures(
             advance("with units")
             return Candidate(structure, structure.objective(y))
 
+        def settled(fit: Candidate) -> Candidate:
+            structure = fit.structure.fitted(y, max_steps=_STEPS_OF_A_LEADER)
+            return Candidate(structure, structure.objective(y))
+
         sums = run(additive, starts)
-        promising = np.argsort([fit.cost for fit in sums])
-        leaders, others = promising[:_LEADERS], promising[_LEADERS:]
-        richer = run(with_units, [starts[k] for k in leaders])
-        settled = run(
-            lambda k: sums[k].structure.fitted(y, max_steps=_STEPS_WITH_UNITS).objective(y), leaders
-        )
-        if min(settled) - min(fit.cost for fit in richer) < _UNITS_HELP:
-            return [fit.structure for fit in distinct(sums)]
-        richer += run(with_units, [starts[k] for k in others])
+        order = np.argsort([fit.cost for fit in sums])
+        leaders = run(settled, [sums[k] for k in order[:_LEADERS]])
+        richer = run(with_units, [starts[k] for k in order[:_TRIED_WITH_UNITS]])
+        gain = min(fit.cost for fit in leaders) - min(fit.cost for fit in richer)
+        if gain < _UNITS_HELP:
+            return [
+                fit.structure for fit in distinct([*leaders, *(sums[k] for k in order[_LEADERS:])])
+            ]
+        richer += run(with_units, [starts[k] for k in order[_TRIED_WITH_UNITS:]])
     return [fit.structure for fit in distinct(richer)]
+
+
+def _turned_and_improved(
+    search: StructureSearch, best: Candidate, run: Callable[..., list], n_followed: int
+) -> Candidate:
+    """Turn pairs of latents and move edges in turn, until neither gains."""
+    first: Sequence[str] | None = ("add",)
+    while True:
+        turned = with_turned_pairs(search, best, run, n_followed)
+        best = search.improved(turned, first=first)
+        if best.cost > turned.cost - LEAST_GAIN:
+            return best
+        first = None
 
 
 def _rivals(best: Candidate, others: Iterable[Candidate], y: Matrix) -> tuple[Rival, ...]:

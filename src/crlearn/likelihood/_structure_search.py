@@ -1,4 +1,4 @@
-"""Which graph: edges are dropped, turned and added while the evidence gains; the encoder follows.
+"""Which graph: edges are dropped and added while the evidence gains; the encoder follows.
 
 Whether an edge is needed cannot be seen at a fixed encoder: what a parent does linearly can be part
 of the latent itself, and where noise is small the slightest error of a row calls for edges. So
@@ -22,14 +22,15 @@ from crlearn.likelihood._mechanisms import Shape, functions_of, linear_effects, 
 
 Matrix = NDArray[np.floating]
 
-KINDS = ("drop", "turn", "add")
+KINDS = ("drop", "add")
 # Steps of a trial, and how many nats for each row it may be behind after them.
-_TRIAL = ((15, 0.06), (25, 0.012), (80, 0.0))
-_LEAST_GAIN = 0.3
-_STEPS_OF_A_REFIT = 100
-_STEPS_TO_RANK_A_LOSS, _STEPS_TO_RANK_A_GAIN = 8, 25
+_TRIAL = ((10, 0.04), (20, 0.008), (60, 0.0))
+LEAST_GAIN = 0.3
+_STEPS_OF_A_REFIT = 60
+_STEPS_TO_RANK_A_GAIN = 25
 _HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at once
-_HOPELESS = 0.2  # nats for each row that an edge seems worth and is
+# Nats for each row that an edge seems worth and is; with units what seems so is less certain.
+_HOPELESS, _HOPELESS_WITH_UNITS = 0.02, 0.1
 _MOST_ADDITIONS = 8
 
 
@@ -43,7 +44,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Move:
-    """A change of one edge: dropped, turned or added."""
+    """A change of one edge: dropped or added."""
 
     kind: str
     cause: int
@@ -58,8 +59,6 @@ class Move:
             changed = _with_edge(structure, self.cause, self.effect)
         else:
             changed = _without_edge(structure, self.cause, self.effect)
-            if self.kind == "turn":
-                changed = _with_edge(changed, self.effect, self.cause)
         return changed if is_acyclic(changed.graph) else None
 
 
@@ -102,12 +101,12 @@ class StructureSearch:
             before = best.cost
             for move in self._moves(best.structure, now):
                 best = self._tried(best, move) or best
-            if best.cost > before - _LEAST_GAIN:
+            if best.cost > before - LEAST_GAIN:
                 return best
             now = kinds
 
     def ranked_losses(self, structure: Structure) -> list[tuple[float, Move]]:
-        """Return what dropping each edge seems to cost, if its linear part costs nothing."""
+        """Return what dropping each edge seems to cost beyond its price, the least first."""
         Z = structure.latents(self.y)
         ranked = []
         for effect, (parents, shape, fit) in enumerate(
@@ -120,18 +119,14 @@ class StructureSearch:
 
     def _moves(self, structure: Structure, kinds: Sequence[str]) -> list[Move]:
         """Return moves, the most promising first."""
-        ranked = self.ranked_losses(structure)
-        own = {(move.cause, move.effect): loss for loss, move in ranked}
-        limit = _HOPELESS * len(self.y) if "drop" in kinds else -np.inf
-        ranked = [pair for pair in ranked if pair[0] < limit]
-        gains = self._ranked_gains(structure) if "add" in kinds or "turn" in kinds else {}
-        if "turn" in kinds:
-            ranked += [
-                (own[cause, effect] + gains.get((effect, cause), 0.0), Move("turn", cause, effect))
-                for cause, effect in own
-            ]
+        ranked = []
+        if "drop" in kinds:
+            has_units = any(shape.n_units for shape in structure.shapes)
+            limit = (_HOPELESS_WITH_UNITS if has_units else _HOPELESS) * len(self.y)
+            ranked += [pair for pair in self.ranked_losses(structure) if pair[0] < limit]
         if "add" in kinds:
-            added = [(gain, Move("add", *edge)) for edge, gain in gains.items()]
+            gains = self._ranked_gains(structure).items()
+            added = [(gain, Move("add", *edge)) for edge, gain in gains]
             ranked += sorted(added, key=lambda pair: pair[0])[:_MOST_ADDITIONS]
         return [move for _, move in sorted(ranked, key=lambda pair: pair[0])]
 
@@ -164,7 +159,7 @@ class StructureSearch:
             if behind and self.priced(structure).cost > best.cost + behind * len(self.y):
                 return None
         found = self.priced(structure.only_useful_units(self.y))
-        return found if found.cost < best.cost - _LEAST_GAIN else None
+        return found if found.cost < best.cost - LEAST_GAIN else None
 
     def _drop_together(
         self, best: Candidate, batch: list[Move], max_steps: int

@@ -1,0 +1,108 @@
+"""Two latents at a time: turned into each other, with all edges that this may call for.
+
+Moves of single edges cannot leave a structure in which two latents are mixtures of the right ones.
+So two latents between which there is no path, or an edge alone, are replaced by two combinations of
+them. All they depended on, and all that depended on them, may depend on either; then edges are
+dropped again. A quarter turn of two latents with an edge between them is that edge reversed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.graph import ancestors
+from crlearn.likelihood._evidence import Structure, unit_rows
+from crlearn.likelihood._graph_search import Graph, adjacency_of
+from crlearn.likelihood._mechanisms import Shape
+from crlearn.likelihood._structure_search import LEAST_GAIN, Candidate, StructureSearch
+
+Matrix = NDArray[np.floating]
+
+_HALF, _WHOLE = np.pi / 4, np.pi / 2  # turns
+_FITTED = 16
+_BEHIND = 0.03  # nats for each row that a turn may cost before edges are dropped
+_STEPS_OF_A_TRIAL = 15
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Two latents, the first not an effect of the second, and an angle."""
+
+    first: int
+    second: int
+    angle: float
+
+    def apply(self, structure: Structure, noise_sd: Matrix) -> tuple[Structure, list[int]]:
+        """Return the structure with the pair turned, and the latents whose shapes are new."""
+        pair = [self.first, self.second]
+        cos, sin = np.cos(self.angle), np.sin(self.angle)
+        H = structure.H.copy()
+        H[pair] = np.array([[cos, sin], [-sin, cos]]) @ (H[pair] / noise_sd[pair, None])
+        parents = [set(own) for own in structure.graph]
+        causes = (parents[self.first] | parents[self.second]) - {*pair}
+        effects = [j for j, own in enumerate(parents) if own & {*pair} and j not in pair]
+        for j in effects:
+            parents[j] |= {*pair}
+        parents[self.first], parents[self.second] = causes, causes | {self.first}
+        has_units = any(shape.n_units for shape in structure.shapes)
+        graph = tuple(tuple(sorted(own)) for own in parents)
+        shapes, changed = list(structure.shapes), [*pair, *effects]
+        for j in changed:
+            shapes[j] = Shape.start(len(graph[j]), units=has_units)
+        return replace(structure, H=unit_rows(H), graph=graph, shapes=tuple(shapes)), changed
+
+
+def with_turned_pairs(
+    search: StructureSearch, best: Candidate, run: Callable[..., list], n_followed: int
+) -> Candidate:
+    """Turn pairs while the evidence gains; `run` maps a function over items.
+
+    The most promising turns are followed until all needless edges are gone again.
+    """
+    while True:
+        found = _best_turn(search, best, run, n_followed)
+        if found.cost > best.cost - LEAST_GAIN:
+            return best
+        best = found
+
+
+def turns_of(graph: Graph) -> Iterator[Turn]:
+    """Yield the turns of all pairs without an indirect path."""
+    above = [set(ancestors(adjacency_of(graph), j)) for j in range(len(graph))]
+    for a, b in combinations(range(len(graph)), 2):
+        first, second = (b, a) if b in above[a] else (a, b)
+        if any(first in above[between] for between in above[second]):
+            continue
+        for angle in (_HALF, -_HALF, _WHOLE) if first in above[second] else (_HALF, -_HALF):
+            yield Turn(first, second, angle)
+
+
+def _best_turn(
+    search: StructureSearch, best: Candidate, run: Callable[..., list], n_followed: int
+) -> Candidate:
+    noise_sd = best.structure.noises(search.y).std(axis=0)
+
+    def shaped(turn: Turn) -> Candidate:
+        structure, changed = turn.apply(best.structure, noise_sd)
+        structure = structure.shaped(search.y, changed)
+        return Candidate(structure, structure.evidence(search.y))
+
+    def fitted(candidate: Candidate) -> Candidate:
+        structure = candidate.structure.fitted(search.y, max_steps=_STEPS_OF_A_TRIAL)
+        return Candidate(structure, structure.evidence(search.y))
+
+    proposals = _best_of(run(shaped, turns_of(best.structure.graph)), _FITTED)
+    limit = best.structure.evidence(search.y) + _BEHIND * len(search.y)
+    hopeful = [candidate for candidate in run(fitted, proposals) if candidate.cost < limit]
+    promising = _best_of(hopeful, n_followed)
+    reached = run(lambda candidate: search.sparsified(candidate.structure), promising)
+    return min([best, *reached], key=lambda candidate: candidate.cost)
+
+
+def _best_of(candidates: list[Candidate], number: int) -> list[Candidate]:
+    return sorted(candidates, key=lambda candidate: candidate.cost)[:number]
