@@ -52,7 +52,7 @@ _STEPS_OF_A_START, _STEPS_OF_A_LEADER = 30, 40
 _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 70, 200
 _LEADERS, _TRIED_WITH_UNITS = 4, 2
 _UNITS_HELP = 20.0  # nats by which the best must be better with units
-_EDGE_COST = 2.0  # nats, plus the log of the number of latents
+_EDGE_COST = 3.0  # nats, plus the log of the number of latents
 
 
 class Effort(NamedTuple):
