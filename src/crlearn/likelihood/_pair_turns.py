@@ -23,7 +23,7 @@ from crlearn.likelihood._structure_search import LEAST_GAIN, Candidate, Structur
 
 Matrix = NDArray[np.floating]
 
-_HALF, _WHOLE = np.pi / 4, np.pi / 2  # turns
+_EIGHTH, _QUARTER = np.pi / 4, np.pi / 2  # of a whole turn
 _FITTED = 16
 _BEHIND = 0.03  # nats for each row that a turn may cost before edges are dropped
 _STEPS_OF_A_TRIAL = 15
@@ -78,7 +78,10 @@ def turns_of(graph: Graph) -> Iterator[Turn]:
         first, second = (b, a) if b in above[a] else (a, b)
         if any(first in above[between] for between in above[second]):
             continue
-        for angle in (_HALF, -_HALF, _WHOLE) if first in above[second] else (_HALF, -_HALF):
+        angles = [_EIGHTH, -_EIGHTH]
+        if first in above[second]:
+            angles.append(_QUARTER)
+        for angle in angles:
             yield Turn(first, second, angle)
 
 
