@@ -17,6 +17,7 @@ from crlearn.likelihood._mechanisms import (
     refit,
     regress,
     slope,
+    steps_of_unit_curvature,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -163,3 +164,10 @@ def test_parents_come_and_go() -> None:
     order = np.array([2, 0, 1])
     turned = regress(child, parents[:, order], shape.reordered(order))
     assert turned.value == pytest.approx(regress(child, parents, shape).value)
+
+
+def test_steps_make_any_curvature_one() -> None:
+    mixed = np.random.default_rng(0).standard_normal((4, 4)) * [1e6, 1.0, 1e-3, 10.0]
+    curvature = mixed.T @ mixed
+    steps = steps_of_unit_curvature(curvature)
+    assert np.allclose(steps.T @ curvature @ steps, np.eye(4), atol=1e-5)

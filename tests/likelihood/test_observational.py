@@ -11,11 +11,13 @@ from crlearn.likelihood._evidence import Structure
 from crlearn.likelihood._observational import (
     agreement,
     causes_first,
+    decided_again,
     fit_observational,
     layers_roots_first,
-    spread_rows,
+    random_order,
     starting_rotations,
 )
+from crlearn.likelihood._structure_search import StructureSearch, spread_rows
 
 Matrix = NDArray[np.floating]
 
@@ -112,3 +114,24 @@ def test_spread_rows() -> None:
     y = np.arange(10.0)[:, None]
     assert spread_rows(y, 20) is y
     assert spread_rows(y, 4)[:, 0].tolist() == [0, 3, 6, 9]
+
+
+def test_random_orders_have_causes_first_and_differ() -> None:
+    graph = ((), (3,), (), (0, 2))
+    rng = np.random.default_rng(0)
+    orders = {tuple(random_order(graph, rng)) for _ in range(20)}
+    assert orders == {(0, 2, 3, 1), (2, 0, 3, 1)}
+
+
+def test_edges_that_few_rows_missed_are_decided_on_again() -> None:
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((1500, 3)) * [1.0, 0.5, 0.5]
+    for j in (1, 2):
+        Z[:, j] += 0.7 * (Z[:, j - 1] ** 2 - (Z[:, j - 1] ** 2).mean())
+    y = _whitened(Z)
+    H = np.linalg.lstsq(y, Z, rcond=None)[0].T
+    search = StructureSearch(y, edge_cost=4.0)
+    missed = search.settled(Structure.start(H, ((), (0,), ())), max_steps=5)
+    found = decided_again(search, missed, rng, lambda function, items: list(map(function, items)))
+    assert found.cost < missed.cost - 100
+    assert found.structure.n_edges == 2

@@ -24,17 +24,21 @@ from crlearn.likelihood._mechanisms import (
     Regression,
     Shape,
     bounds,
+    by_weights,
+    curvature_along,
+    damped_precisions,
     gradient,
     occam,
     refit,
     regress,
     slope,
-    step_sizes,
+    steps_of_unit_curvature,
 )
 
 Matrix = NDArray[np.floating]
 
 _MEMORY = 30  # of the quasi-Newton method
+_STEPS_IN_A_METRIC = 40
 _LEAST_CURVATURE = 1 / 9  # for each row, of an encoder's entry
 _STEPS_WITHOUT_UNITS = 30
 _STEPS_OF_SHAPES = 15
@@ -71,7 +75,7 @@ class Structure:
 
     def latents(self, y: Matrix) -> Matrix:
         """Return the latents of whitened rows."""
-        return y @ self.H.T
+        return (self.H @ y.T).T
 
     def regressions(self, y: Matrix) -> list[Regression]:
         """Regress each latent on its parents."""
@@ -154,68 +158,104 @@ def complete(n: int) -> Graph:
 
 
 def _fit(structure: Structure, y: Matrix, max_steps: int, tolerance: float) -> Structure:
-    """Minimise by L-BFGS; steps of the encoder are counted in the metric of its curvature."""
-    n = len(structure.H)
-    unit_steps = _unit_steps(structure, y)
-    parts = [shape.flat() for shape in structure.shapes]
-    ends = np.cumsum([n * n, *map(len, parts)])
-    unbounded = np.full(n * n, np.inf)
-    limits = [bounds(shape) for shape in structure.shapes]
-    low = np.concatenate([-unbounded, *(least for least, _ in limits)])
-    high = np.concatenate([unbounded, *(most for _, most in limits)])
-    scale = np.concatenate([np.ones(n * n), *(step_sizes(shape) for shape in structure.shapes)])
-
-    def at(x: Matrix) -> tuple[Structure, Matrix]:
-        H = structure.H + (unit_steps @ x[: n * n]).reshape(n, n)
-        length = np.linalg.norm(H, axis=1, keepdims=True)
-        shapes = tuple(
-            shape.filled(x[start:end])
-            for shape, start, end in zip(structure.shapes, ends[:-1], ends[1:], strict=True)
+    """Minimise by L-BFGS; steps are counted in the metric of the curvature, anew at times."""
+    while max_steps > 0:
+        coordinates = _Coordinates(structure, y)
+        size = abs(coordinates.slope(coordinates.start)[0]) + 1
+        found = minimize(
+            coordinates.slope,
+            coordinates.start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=coordinates.bounds,
+            options={
+                "maxiter": min(max_steps, _STEPS_IN_A_METRIC),
+                "maxcor": _MEMORY,
+                "ftol": tolerance / size,
+            },
         )
-        return Structure(H / length, structure.graph, shapes), length
+        structure = coordinates.structure(found.x)
+        if found.nit < _STEPS_IN_A_METRIC:
+            break
+        max_steps -= found.nit
+    return structure
 
-    def objective(x: Matrix) -> tuple[float, Matrix]:
-        here, length = at(x * scale)
-        value, by_H, by_shapes = _slope(here, y)
+
+class _Coordinates:
+    """Numbers for encoder and shapes, in which the curvature of the evidence is about one.
+
+    The encoder and the weights of units move along `_unit_steps`; precisions are as they are.
+    """
+
+    def __init__(self, structure: Structure, y: Matrix) -> None:
+        self._at, self._y = structure, y
+        n = len(structure.H)
+        parts = [structure.H.ravel(), *(shape.flat() for shape in structure.shapes)]
+        self._flat, self._ends = np.concatenate(parts), np.cumsum([len(part) for part in parts])
+        unbounded = np.full(n * n, np.inf)
+        limits = [bounds(shape) for shape in structure.shapes]
+        low = np.concatenate([-unbounded, *(least for least, _ in limits)])
+        high = np.concatenate([unbounded, *(most for _, most in limits)])
+        self.bounds = np.column_stack([low, high])
+        self._free = np.flatnonzero(np.isinf(high))
+        self._steps = _unit_steps(structure, y)
+        self.start = self._flat.copy()
+        self.start[self._free] = 0
+
+    def structure(self, x: Matrix) -> Structure:
+        """Return the structure that numbers stand for."""
+        return self._structure(x)[0]
+
+    def slope(self, x: Matrix) -> tuple[float, Matrix]:
+        """Return what is minimised, and its derivatives."""
+        here, length = self._structure(x)
+        value, by_H, by_shapes = _slope(here, self._y)
         across = (by_H - (by_H * here.H).sum(axis=1, keepdims=True) * here.H) / length
-        return value, np.concatenate([unit_steps.T @ across.ravel(), *by_shapes]) * scale
+        by_x = np.concatenate([across.ravel(), *by_shapes])
+        by_x[self._free] = self._steps.T @ by_x[self._free]
+        return value, by_x
 
-    start = np.concatenate([np.zeros(n * n), *parts]) / scale
-    size = abs(objective(start)[0]) + 1
-    found = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=np.column_stack([low / scale, high / scale]),
-        options={"maxiter": max_steps, "maxcor": _MEMORY, "ftol": tolerance / size},
-    )
-    return at(found.x * scale)[0]
+    def _structure(self, x: Matrix) -> tuple[Structure, Matrix]:
+        flat = x.copy()
+        flat[self._free] = self._flat[self._free] + self._steps @ x[self._free]
+        H, *shapes = np.split(flat, self._ends[:-1])
+        H = H.reshape(self._at.H.shape)
+        length = np.linalg.norm(H, axis=1, keepdims=True)
+        filled = tuple(
+            shape.filled(part) for shape, part in zip(self._at.shapes, shapes, strict=True)
+        )
+        return Structure(H / length, self._at.graph, filled), length
 
 
 def _unit_steps(structure: Structure, y: Matrix) -> Matrix:
-    """Return steps of the encoder's entries, one a column, along which the curvature is about one.
+    """Return steps of encoder and weights, one a column, along which the curvature is about one.
 
     It is that of the Gauss-Newton matrix, coefficients following. Where noise is small, it spans
     many orders of magnitude.
     """
     n, n_rows, Z = len(structure.H), len(y), structure.latents(y)
-    curvature = np.zeros((n, n, n, n))
+    n_weights = [shape.n_weights for shape in structure.shapes]
+    ends = n * n + np.cumsum(n_weights)
+    curvature = np.zeros((ends[-1], ends[-1]))
     for j, (parents, shape, fit) in enumerate(
         zip(structure.graph, structure.shapes, structure.regressions(y), strict=True)
     ):
-        rows, slopes = [j, *parents], np.ones((n_rows, 1))
+        causes, rows, slopes = Z[:, list(parents)], [j, *parents], np.ones((n_rows, 1))
         if parents:
-            slopes = np.column_stack([slopes, -gradient(fit, Z[:, list(parents)], shape)])
-        moved = (slopes[:, :, None] * y[:, None, :]).reshape(n_rows, -1)
-        moved -= moved.mean(axis=0)
-        explained = fit.functions.values.T @ moved
-        left = moved.T @ moved - explained.T @ fit.covariance @ explained
-        left = left.reshape(len(rows), n, len(rows), n) * (n_rows / fit.spread)
-        curvature[np.ix_(rows, range(n), rows, range(n))] += left
+            slopes = np.column_stack([slopes, -gradient(fit, causes, shape)])
+        moved = (slopes.T[:, None] * y.T).reshape(-1, n_rows).T
+        places = (np.array(rows)[:, None] * n + np.arange(n)).ravel()
+        if shape.n_units:
+            moved = np.column_stack([moved, -by_weights(fit, causes, shape)])
+            own = np.arange(ends[j] - n_weights[j], ends[j])
+            places = np.concatenate([places, own])
+            curvature[own, own] += damped_precisions(shape)
+        curvature[np.ix_(places, places)] += curvature_along(moved, fit)
     across = np.asarray(block_diag(*(np.eye(n) - np.outer(row, row) for row in structure.H)))
-    curved, directions = np.linalg.eigh(across @ curvature.reshape(n * n, n * n) @ across)
-    return directions / np.sqrt(np.maximum(curved, 0) + _LEAST_CURVATURE * n_rows)
+    curvature[: n * n] = across @ curvature[: n * n]
+    curvature[:, : n * n] = curvature[:, : n * n] @ across
+    curvature[range(n * n), range(n * n)] += _LEAST_CURVATURE * n_rows
+    return steps_of_unit_curvature(curvature)
 
 
 def _slope(structure: Structure, y: Matrix) -> tuple[float, Matrix, list[Matrix]]:
@@ -223,13 +263,13 @@ def _slope(structure: Structure, y: Matrix) -> tuple[float, Matrix, list[Matrix]
     n_rows = len(y)
     H, Z = structure.H, structure.latents(y)
     value = -n_rows * np.linalg.slogdet(H)[1]
-    by_latents = np.zeros_like(Z)
+    by_latents = np.zeros(Z.T.shape)
     by_shapes = []
     for j, (parents, shape) in enumerate(zip(structure.graph, structure.shapes, strict=True)):
         causes = list(parents)
         point = slope(Z[:, j], Z[:, causes], shape)
         value += point.value
-        by_latents[:, j] += point.by_child - point.by_child.mean()
-        by_latents[:, causes] += point.by_parents
+        by_latents[j] += point.by_child - point.by_child.mean()
+        by_latents[causes] += point.by_parents.T
         by_shapes.append(point.by_shape)
-    return float(value), by_latents.T @ y - n_rows * np.linalg.inv(H).T, by_shapes
+    return float(value), by_latents @ y - n_rows * np.linalg.inv(H).T, by_shapes

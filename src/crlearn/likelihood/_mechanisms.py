@@ -21,13 +21,14 @@ Neural Computation, 1992, are where this comes from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, get_lapack_funcs
+from scipy.linalg import cholesky, get_lapack_funcs, solve_triangular
 from scipy.optimize import minimize
 from scipy.stats import norm, qmc
 
@@ -44,8 +45,7 @@ _SD_OF_WEIGHTS = 2.5
 _SMALL_WEIGHT = 0.02  # mean square of weights that count as none
 _FIRST_LENGTH = 1.5
 _ROUNDING = 1e-8
-# Steps of an optimiser in weights are that much shorter than those in log precisions.
-WEIGHT_STEP = 0.3
+LEAST_CURVATURE_OF_WEIGHTS = 100.0  # in the steps of an optimiser
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +98,11 @@ class Shape:
         """Number of precisions; they come first in `flat`."""
         p = self.n_parents
         return 2 * p + p * (p + 1) // 2 + (self.n_units > 0)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of directions' entries and thresholds."""
+        return self.n_units * (self.n_parents + 1)
 
     def precisions(self) -> tuple[Matrix, Matrix, Matrix, float]:
         """Return all log precisions."""
@@ -226,22 +231,30 @@ class Slope:
 def functions_of(parents: Matrix, shape: Shape) -> Functions:
     """Return the functions of each row: parents, products, ramps by parent, units."""
     p, n_pairs, knots, _, size = _layout(shape.n_parents, shape.n_units)
-    first, second = _pairs(p)
-    values = np.empty((len(parents), size))
-    values[:, :p] = parents
-    np.multiply(parents[:, first], parents[:, second], out=values[:, p : p + n_pairs])
-    start, n_ramps = p + n_pairs, p * len(knots)
-    slopes = np.empty((len(parents), size - start))
-    distance = (parents[:, :, None] - knots).reshape(len(parents), -1)
-    ramps = values[:, start : start + n_ramps]
-    np.sqrt(distance * distance + _WIDTH**2, out=ramps)
-    np.divide(distance, ramps, out=slopes[:, :n_ramps])
+    n_curved = p + n_pairs
+    n_ramps, causes = p * len(knots), np.ascontiguousarray(parents.T)
+    # One function after the other in memory: work along rows is then work along memory.
+    values, slopes = np.empty((size, len(parents))), np.empty((size - n_curved, len(parents)))
+    values[:p] = causes
+    for products, k in zip(_products(values, p), range(p), strict=True):
+        np.multiply(causes[k], causes[k:], out=products)
+    ramps, bends = values[n_curved : n_curved + n_ramps], slopes[:n_ramps]
+    distance = bends.reshape(p, len(knots), len(parents))
+    np.subtract(causes[:, None], knots[:, None], out=distance)
+    np.multiply(bends, bends, out=ramps)
+    ramps += _WIDTH**2
+    np.sqrt(ramps, out=ramps)
+    bends /= ramps
     if shape.n_units:
-        distance = parents @ shape.directions.T - shape.thresholds
-        shrink = 1 / np.sqrt(1 + distance * distance)
-        np.multiply(distance, shrink, out=values[:, start + n_ramps :])
-        slopes[:, n_ramps:] = shrink**3
-    return Functions(values, slopes)
+        units, shrink = values[n_curved + n_ramps :], slopes[n_ramps:]
+        np.matmul(shape.directions, causes, out=units)
+        units -= shape.thresholds[:, None]
+        np.multiply(units, units, out=shrink)
+        shrink += 1
+        np.reciprocal(np.sqrt(shrink, out=shrink), out=shrink)
+        units *= shrink
+        shrink *= shrink * shrink
+    return Functions(values.T, slopes.T)
 
 
 def regress(child: Matrix, parents: Matrix, shape: Shape) -> Regression:
@@ -285,23 +298,24 @@ def slope(child: Matrix, parents: Matrix, shape: Shape) -> Slope:
     by_precision = _precisions(shape) * (n_rows / fit.spread * b**2 + np.diag(fit.covariance)) - 1
     by_shape: list[Matrix] = [np.bincount(groups, 0.5 * by_precision).astype(float)]
 
-    by_function = Phi @ fit.covariance
-    by_function -= np.outer(fit.residual, (n_rows / fit.spread) * b)
-    by_function -= by_function.mean(axis=0)
-    by_parents = by_function[:, :p].copy()
-    for k, (i, j) in enumerate(zip(*_pairs(p), strict=True), start=p):
-        by_parents[:, i] += by_function[:, k] * parents[:, j]
-        by_parents[:, j] += by_function[:, k] * parents[:, i]
-    along = by_function[:, p + n_pairs :]
-    along *= fit.functions.slopes
+    causes = np.ascontiguousarray(parents.T)
+    weights = np.column_stack([fit.covariance, (-n_rows / fit.spread) * b])
+    by_function = weights @ np.vstack([Phi.T, fit.residual])
+    by_function -= by_function.mean(axis=1, keepdims=True)
+    by_causes = by_function[:p].copy()
+    for by_products, k in zip(_products(by_function, p), range(p), strict=True):
+        by_causes[k] += np.einsum("ij,ij->j", by_products, causes[k:])
+        by_causes[k:] += by_products * causes[k]
+    along = by_function[p + n_pairs :]
+    along *= fit.functions.slopes.T
     n_ramps = p * len(knots)
-    by_parents += along[:, :n_ramps].reshape(n_rows, p, -1).sum(axis=2)
+    by_causes += along[:n_ramps].reshape(p, len(knots), len(parents)).sum(axis=1)
     if shape.n_units:
-        through = along[:, n_ramps:]
-        by_parents += through @ shape.directions
+        through = along[n_ramps:]
+        by_causes += shape.directions.T @ through
         of_prior = _prior_of_units(shape)[1]
-        by_shape += [(through.T @ parents).ravel() + of_prior[0], of_prior[1] - through.sum(axis=0)]
-    return Slope(fit.value, by_child, by_parents, np.concatenate(by_shape))
+        by_shape += [(through @ parents).ravel() + of_prior[0], of_prior[1] - through.sum(axis=1)]
+    return Slope(fit.value, by_child, by_causes.T, np.concatenate(by_shape))
 
 
 def gradient(fit: Regression, parents: Matrix, shape: Shape) -> Matrix:
@@ -310,10 +324,10 @@ def gradient(fit: Regression, parents: Matrix, shape: Shape) -> Matrix:
     b, n_ramps = fit.coefficients, p * len(knots)
     curvature = np.zeros((p, p))
     curvature[_pairs(p)] = b[p : p + n_pairs]
-    found = b[:p] + parents @ (curvature + curvature.T)
-    along = fit.functions.slopes * b[p + n_pairs :]
-    found += along[:, :n_ramps].reshape(len(parents), p, -1).sum(axis=2)
-    return found + along[:, n_ramps:] @ shape.directions
+    found = b[:p, None] + (curvature + curvature.T) @ parents.T
+    along = fit.functions.slopes.T * b[p + n_pairs :, None]
+    found += along[:n_ramps].reshape(p, len(knots), len(parents)).sum(axis=1)
+    return (found + shape.directions.T @ along[n_ramps:]).T
 
 
 def loss_without(fit: Regression, parents: Matrix, shape: Shape, k: int) -> float:
@@ -344,20 +358,36 @@ def occam(fit: Regression, parents: Matrix, shape: Shape) -> float:
     K = shape.n_units
     if not K:
         return 0.0
-    Phi = fit.functions.values
-    moved = fit.functions.slopes[:, -K:] * fit.coefficients[-K:]
-    directions = (moved[:, :, None] * parents[:, None, :]).reshape(len(parents), -1)
-    J = np.concatenate([directions, -moved], axis=1)
-    J -= J.mean(axis=0)
-    inside = Phi.T @ J
-    curvature = (J.T @ J - inside.T @ fit.covariance @ inside) * len(parents) / fit.spread
-    energy, small = _energy(shape)
-    precision = 1 / _SD_OF_WEIGHTS**2 + (K / 2 + 1) / (small + energy)
-    of_thresholds = np.full(K, 1 / _SD_OF_WEIGHTS**2)
-    sd = 1 / np.sqrt(np.concatenate([np.tile(precision, K), of_thresholds]))
+    curvature = curvature_along(by_weights(fit, parents, shape), fit)
+    sd = 1 / np.sqrt(prior_precisions_of_weights(shape))
     gained = np.linalg.eigvalsh(curvature * sd[:, None] * sd)
     volume = 0.5 * np.log1p(np.maximum(gained, 0)).sum()
+    energy, small = _energy(shape)
     return float(volume - K / 2 * np.log1p(energy / small).sum())
+
+
+def by_weights(fit: Regression, parents: Matrix, shape: Shape) -> Matrix:
+    """Return the derivatives of the prediction by directions and thresholds, for each row."""
+    K = shape.n_units
+    moved = fit.functions.slopes.T[-K:] * fit.coefficients[-K:, None]
+    by_directions = (moved[:, None] * parents.T).reshape(-1, len(parents))
+    return np.concatenate([by_directions, -moved]).T
+
+
+def prior_precisions_of_weights(shape: Shape) -> Matrix:
+    """Return the curvature of the prior of directions and thresholds at where they are."""
+    K = shape.n_units
+    energy, small = _energy(shape)
+    of_directions = 1 / _SD_OF_WEIGHTS**2 + (K / 2 + 1) / (small + energy)
+    return np.concatenate([np.tile(of_directions, K), np.full(K, 1 / _SD_OF_WEIGHTS**2)])
+
+
+def curvature_along(moved: Matrix, fit: Regression) -> Matrix:
+    """Return the Gauss-Newton curvature of the evidence if residuals move so, for each row."""
+    moved = moved - moved.mean(axis=0)
+    explained = fit.functions.values.T @ moved
+    left = moved.T @ moved - explained.T @ fit.covariance @ explained
+    return left * (len(moved) / fit.spread)
 
 
 def refit(
@@ -365,30 +395,53 @@ def refit(
 ) -> tuple[float, Shape]:
     """Fit the shape at fixed latents; return the negative log evidence with `occam`, and it."""
     if shape.n_parents:
-        scale = step_sizes(shape)
+        n_precisions, start = shape.n_precisions, shape.flat()
+        steps = _steps_of_weights(child, parents, shape)
+
+        def at(x: Matrix) -> Shape:
+            moved = steps @ x[n_precisions:]
+            return shape.filled(np.concatenate([x[:n_precisions], start[n_precisions:] + moved]))
 
         def objective(x: Matrix) -> tuple[float, Matrix]:
-            point = slope(child, parents, shape.filled(x * scale))
-            return point.value, point.by_shape * scale
+            point = slope(child, parents, at(x))
+            by_precisions, by_units = np.split(point.by_shape, [n_precisions])
+            return point.value, np.concatenate([by_precisions, steps.T @ by_units])
 
-        low, high = bounds(shape)
         found = minimize(
             objective,
-            shape.flat() / scale,
+            np.concatenate([start[:n_precisions], np.zeros(len(steps))]),
             jac=True,
             method="L-BFGS-B",
-            bounds=np.column_stack([low / scale, high / scale]),
+            bounds=np.column_stack(bounds(shape)),
             options={"maxiter": max_steps, "maxcor": 20, "ftol": 1e-7},
         )
-        shape = shape.filled(found.x * scale)
+        shape = at(found.x)
     fit = regress(child, parents, shape)
     return fit.value + occam(fit, parents, shape), shape
 
 
-def step_sizes(shape: Shape) -> Matrix:
-    """Return the natural unit of each parameter."""
-    flat = shape.flat()
-    return np.where(np.arange(len(flat)) < shape.n_precisions, 1.0, WEIGHT_STEP)
+def steps_of_unit_curvature(curvature: Matrix) -> Matrix:
+    """Return steps, one a column, along which a positive definite curvature is about one."""
+    size = np.sqrt(np.diag(curvature))
+    alike = curvature / size[:, None] / size
+    alike[np.diag_indices_from(alike)] += _ROUNDING
+    factor = cholesky(alike, lower=True, check_finite=False)
+    steps = solve_triangular(factor, np.eye(len(factor)), lower=True, trans=1, check_finite=False)
+    return steps / size[:, None]
+
+
+def _steps_of_weights(child: Matrix, parents: Matrix, shape: Shape) -> Matrix:
+    if not shape.n_units:
+        return np.zeros((0, 0))
+    fit = regress(child, parents, shape)
+    curvature = curvature_along(by_weights(fit, parents, shape), fit)
+    curvature[np.diag_indices_from(curvature)] += damped_precisions(shape)
+    return steps_of_unit_curvature(curvature)
+
+
+def damped_precisions(shape: Shape) -> Matrix:
+    """Return the prior's curvature with what keeps steps of weights short that data hardly see."""
+    return prior_precisions_of_weights(shape) + LEAST_CURVATURE_OF_WEIGHTS
 
 
 def bounds(shape: Shape) -> tuple[Matrix, Matrix]:
@@ -436,6 +489,14 @@ def _precisions(shape: Shape) -> Matrix:
 @cache
 def _pairs(p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return np.triu_indices(p)
+
+
+def _products(functions: Matrix, p: int) -> Iterator[Matrix]:
+    """Yield those of a list of functions that are products of parent k with itself and later."""
+    end = p
+    for k in range(p):
+        start, end = end, end + p - k
+        yield functions[start:end]
 
 
 @cache

@@ -8,10 +8,11 @@
 3. *Sparse graphs*: the best of them lose the edges that they do not need
    (`crlearn.likelihood._structure_search`). In the best of these, pairs of latents are turned into
    each other (`crlearn.likelihood._pair_turns`) and edges dropped and added, until neither gains.
-4. It is settled on more rows; leaves that hide in it are looked for
-   (`crlearn.likelihood._leaf_turns`); the others are its rivals.
+4. More rows decide again: the graph is filled up and loses edges once more, and if that gains,
+   pairs are turned, too. Leaves that hide in it are looked for (`crlearn.likelihood._leaf_turns`);
+   the others are its rivals.
 
-Searches see a few thousand rows at most, spread evenly; the last fit sees all. Time grows as
+Searches see some thousand rows at most, spread evenly; the last fit sees all. Time grows as
 n^2 x rows of the search x (functions of a latent)^2, and with the number of edges to decide on.
 """
 
@@ -35,7 +36,12 @@ from crlearn.likelihood._leaf_turns import with_hidden_leaves
 from crlearn.likelihood._mechanisms import Shape, functions_of
 from crlearn.likelihood._pair_turns import with_turned_pairs
 from crlearn.likelihood._polynomials import PolynomialModel
-from crlearn.likelihood._structure_search import LEAST_GAIN, Candidate, StructureSearch
+from crlearn.likelihood._structure_search import (
+    LEAST_GAIN,
+    Candidate,
+    StructureSearch,
+    spread_rows,
+)
 from crlearn.progress import progress_bar
 
 Matrix = NDArray[np.floating]
@@ -43,7 +49,7 @@ Layers = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 5000, 2000
+_ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 10000, 2000
 _ROTATIONS = 40
 _MOST_LATENTS_FOR_CUBES, _FEW_LATENTS = 8, 5
 _SAME_OPTIMUM = 0.3  # nats
@@ -52,6 +58,9 @@ _STEPS_OF_A_START, _STEPS_OF_A_LEADER = 30, 40
 _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 70, 200
 _LEADERS, _TRIED_WITH_UNITS = 4, 2
 _UNITS_HELP = 20.0  # nats by which the best must be better with units
+_ORDERS = 4  # in which a graph is filled up
+_FOLLOWED_WITH_MORE_ROWS = 4  # turns of pairs
+_WORTH_A_ROUND = 0.001  # nats for each row that a round of a search must gain if more follow
 _EDGE_COST = 3.0  # nats, plus the log of the number of latents
 
 
@@ -170,12 +179,14 @@ def fit_observational(
         search = StructureSearch(few, edge_cost)
         dense = _dense_structures(starts, few, workers.map)
         sparse = distinct(workers.map(search.sparsified, dense[: effort.sparsified]))
-        best = _turned_and_improved(search, sparse[0], workers.map, effort.followed)
+        goes_on = len(more) > len(few)
+        enough = _WORTH_A_ROUND * len(few) if goes_on else LEAST_GAIN
+        best = _turned_and_improved(search, sparse[0], workers.map, effort.followed, enough)
         found = distinct([best, *sparse[1:]])
-        if len(more) > len(few):
+        if goes_on:
             search = StructureSearch(more, edge_cost)
             found = distinct(workers.map(search.refitted, found))
-            found[0] = search.improved(found[0])
+            found[0] = decided_again(search, found[0], rng, workers.map)
         best, *others = found
         best = with_hidden_leaves(search, best)
         structure = best.structure.fitted(y, max_steps=_STEPS_OF_THE_LAST)
@@ -195,13 +206,6 @@ def fit_observational(
 def _effort(n: int) -> Effort:
     """Fits of few latents are quick, and where few rows are to decide, there are more optima."""
     return Effort(6, 6, 6) if n <= _FEW_LATENTS else Effort(3, 2, 4)
-
-
-def spread_rows(y: Matrix, most: int) -> Matrix:
-    """Return at most so many rows, spread evenly."""
-    if len(y) <= most:
-        return y
-    return y[np.linspace(0, len(y) - 1, most).astype(int)]
 
 
 def starting_rotations(
@@ -322,16 +326,53 @@ def _dense_structures(
 
 
 def _turned_and_improved(
-    search: StructureSearch, best: Candidate, run: Callable[..., list], n_followed: int
+    search: StructureSearch,
+    best: Candidate,
+    run: Callable[..., list],
+    n_followed: int,
+    enough: float = LEAST_GAIN,
 ) -> Candidate:
-    """Turn pairs of latents and move edges in turn, until neither gains."""
+    """Turn pairs of latents and move edges in turn, until neither gains enough."""
     first: Sequence[str] | None = ("add",)
     while True:
-        turned = with_turned_pairs(search, best, run, n_followed)
+        turned = with_turned_pairs(search, best, run, n_followed, enough)
         best = search.improved(turned, first=first)
-        if best.cost > turned.cost - LEAST_GAIN:
+        if best.cost > turned.cost - enough:
             return best
         first = None
+
+
+def decided_again(
+    search: StructureSearch,
+    best: Candidate,
+    rng: np.random.Generator,
+    run: Callable[..., list],
+) -> Candidate:
+    """Fill the graph up and drop edges again; if more rows decide otherwise, search on."""
+    orders = [random_order(best.structure.graph, rng) for _ in range(_ORDERS)]
+
+    def sparsified(order: list[int]) -> Candidate:
+        graph = complete(len(order))
+        has_units = any(shape.n_units for shape in best.structure.shapes)
+        dense = Structure.start(best.structure.H[order], graph, units=has_units).shaped(search.y)
+        return search.sparsified(dense.fitted(search.y, max_steps=_STEPS_OF_A_LEADER))
+
+    found = min(run(sparsified, orders), key=lambda candidate: candidate.cost)
+    enough = _WORTH_A_ROUND * len(search.y)
+    if found.cost > best.cost - enough:
+        return search.improved(min(found, best, key=lambda candidate: candidate.cost))
+    return _turned_and_improved(search, found, run, _FOLLOWED_WITH_MORE_ROWS, enough)
+
+
+def random_order(graph: Graph, rng: np.random.Generator) -> list[int]:
+    """Return the latents in an order in which causes come before their effects."""
+    order: list[int] = []
+    while len(order) < len(graph):
+        ready = [
+            j for j, parents in enumerate(graph) if j not in order and set(parents) <= set(order)
+        ]
+        order.append(int(rng.choice(ready)))
+    return order
 
 
 def _rivals(best: Candidate, others: Iterable[Candidate], y: Matrix) -> tuple[Rival, ...]:

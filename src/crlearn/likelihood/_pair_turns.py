@@ -19,12 +19,17 @@ from crlearn.graph import ancestors
 from crlearn.likelihood._evidence import Structure, unit_rows
 from crlearn.likelihood._graph_search import Graph, adjacency_of
 from crlearn.likelihood._mechanisms import Shape
-from crlearn.likelihood._structure_search import LEAST_GAIN, Candidate, StructureSearch
+from crlearn.likelihood._structure_search import (
+    LEAST_GAIN,
+    Candidate,
+    StructureSearch,
+    spread_rows,
+)
 
 Matrix = NDArray[np.floating]
 
 _EIGHTH, _QUARTER = np.pi / 4, np.pi / 2  # of a whole turn
-_FITTED = 16
+_ROWS_TO_RANK = 2500
 _BEHIND = 0.03  # nats for each row that a turn may cost before edges are dropped
 _STEPS_OF_A_TRIAL = 15
 
@@ -58,7 +63,11 @@ class Turn:
 
 
 def with_turned_pairs(
-    search: StructureSearch, best: Candidate, run: Callable[..., list], n_followed: int
+    search: StructureSearch,
+    best: Candidate,
+    run: Callable[..., list],
+    n_followed: int,
+    least_gain: float = LEAST_GAIN,
 ) -> Candidate:
     """Turn pairs while the evidence gains; `run` maps a function over items.
 
@@ -66,8 +75,8 @@ def with_turned_pairs(
     """
     while True:
         found = _best_turn(search, best, run, n_followed)
-        if found.cost > best.cost - LEAST_GAIN:
-            return best
+        if found.cost > best.cost - least_gain:
+            return min(found, best, key=lambda candidate: candidate.cost)
         best = found
 
 
@@ -88,21 +97,17 @@ def turns_of(graph: Graph) -> Iterator[Turn]:
 def _best_turn(
     search: StructureSearch, best: Candidate, run: Callable[..., list], n_followed: int
 ) -> Candidate:
-    noise_sd = best.structure.noises(search.y).std(axis=0)
+    y = spread_rows(search.y, _ROWS_TO_RANK)
+    noise_sd = best.structure.noises(y).std(axis=0)
 
-    def shaped(turn: Turn) -> Candidate:
+    def fitted(turn: Turn) -> Candidate:
         structure, changed = turn.apply(best.structure, noise_sd)
-        structure = structure.shaped(search.y, changed)
-        return Candidate(structure, structure.evidence(search.y))
+        structure = structure.shaped(y, changed).fitted(y, max_steps=_STEPS_OF_A_TRIAL)
+        return Candidate(structure, structure.evidence(y))
 
-    def fitted(candidate: Candidate) -> Candidate:
-        structure = candidate.structure.fitted(search.y, max_steps=_STEPS_OF_A_TRIAL)
-        return Candidate(structure, structure.evidence(search.y))
-
-    proposals = _best_of(run(shaped, turns_of(best.structure.graph)), _FITTED)
-    limit = best.structure.evidence(search.y) + _BEHIND * len(search.y)
-    hopeful = [candidate for candidate in run(fitted, proposals) if candidate.cost < limit]
-    promising = _best_of(hopeful, n_followed)
+    limit = best.structure.evidence(y) + _BEHIND * len(y)
+    proposals = run(fitted, turns_of(best.structure.graph))
+    promising = _best_of([found for found in proposals if found.cost < limit], n_followed)
     reached = run(lambda candidate: search.sparsified(candidate.structure), promising)
     return min([best, *reached], key=lambda candidate: candidate.cost)
 

@@ -23,8 +23,11 @@ from crlearn.likelihood._mechanisms import Shape, functions_of, linear_effects, 
 Matrix = NDArray[np.floating]
 
 KINDS = ("drop", "add")
-# Steps of a trial, and how many nats for each row it may be behind after them.
-_TRIAL = ((10, 0.04), (20, 0.008), (60, 0.0))
+_STEPS_OF_A_TRIAL = (4, 8, 12, 25)
+# Nats for each row behind which a trial goes on only if it catches up.
+_BEHIND = 0.006
+# Nats for each row by which a move fails that is not tried again.
+_FAR_BEHIND = 0.02
 LEAST_GAIN = 0.3
 _STEPS_OF_A_REFIT = 60
 _STEPS_TO_RANK_A_GAIN = 25
@@ -96,11 +99,17 @@ class StructureSearch:
         self, best: Candidate, kinds: Sequence[str] = KINDS, first: Sequence[str] | None = None
     ) -> Candidate:
         """Try moves of single edges until none gains; `first` are the kinds of the first round."""
-        now = kinds if first is None else first
+        now, hopeless = kinds if first is None else first, set[Move]()
         while True:
             before = best.cost
             for move in self._moves(best.structure, now):
-                best = self._tried(best, move) or best
+                if move in hopeless:
+                    continue
+                found = self._tried(best, move)
+                if found is None or found.cost > best.cost + _FAR_BEHIND * len(self.y):
+                    hopeless.add(move)
+                elif found.cost < best.cost - LEAST_GAIN:
+                    best = found
             if best.cost > before - LEAST_GAIN:
                 return best
             now = kinds
@@ -147,19 +156,22 @@ class StructureSearch:
         return gains
 
     def _tried(self, best: Candidate, move: Move) -> Candidate | None:
-        """Return what a move leads to, or None if it does not gain."""
+        """Return what a move leads to, as far as it is followed; None if it does not apply."""
         changed = move.apply(best.structure)
         if changed is None:
             return None
-        return self._trial(best, _absorbing(changed, best.structure.graph, self.y))
+        return self._followed(_absorbing(changed, best.structure.graph, self.y), best.cost)
 
-    def _trial(self, best: Candidate, structure: Structure) -> Candidate | None:
-        for max_steps, behind in _TRIAL:
+    def _followed(self, structure: Structure, goal: float) -> Candidate:
+        """Fit; stop early if it is behind the goal and does not catch up."""
+        behind = np.inf
+        for max_steps in _STEPS_OF_A_TRIAL:
             structure = structure.fitted(self.y, max_steps=max_steps)
-            if behind and self.priced(structure).cost > best.cost + behind * len(self.y):
-                return None
-        found = self.priced(structure.only_useful_units(self.y))
-        return found if found.cost < best.cost - LEAST_GAIN else None
+            now = self.priced(structure)
+            before, behind = behind, now.cost - goal
+            if behind > _BEHIND * len(self.y) and 2 * (before - behind) < behind:
+                return now
+        return self.priced(structure.only_useful_units(self.y))
 
     def _drop_together(
         self, best: Candidate, batch: list[Move], max_steps: int
@@ -176,6 +188,13 @@ class StructureSearch:
                 return found
             batch = batch[: len(batch) // 2]
         return None
+
+
+def spread_rows(y: Matrix, most: int) -> Matrix:
+    """Return at most so many rows, spread evenly."""
+    if len(y) <= most:
+        return y
+    return y[np.linspace(0, len(y) - 1, most).astype(int)]
 
 
 def _absorbing(structure: Structure, old: Graph, y: Matrix) -> Structure:
