@@ -60,7 +60,7 @@ _LEADERS, _TRIED_WITH_UNITS = 4, 2
 _UNITS_HELP = 20.0  # nats by which the best must be better with units
 _ORDERS = 4  # in which a graph is filled up
 _FOLLOWED_WITH_MORE_ROWS = 4  # turns of pairs
-_WORTH_A_ROUND = 0.001  # nats for each row that a round of a search must gain if more follow
+_WORTH_A_ROUND = 0.001  # nats for each row that a round must gain where rows are many
 _EDGE_COST = 3.0  # nats, plus the log of the number of latents
 
 
