@@ -57,6 +57,30 @@ def test_held_out_errors_are_those_of_refits():
     assert held_out_errors(basis, U, Y)[0, 0] == pytest.approx(total / 600, rel=1e-9)
 
 
+def test_networks_of_many_predictors_are_found():
+    # Two networks as `make_observational` draws them; functions in random places leave a tenth.
+    draws = np.random.default_rng(3)
+    rows, hidden = draws.normal(size=(2000, 8)), draws.normal(size=(16, 4))
+    steps = np.tanh(rows[:, :4] @ hidden.T + draws.normal(size=16))
+    mix = np.kron(np.eye(2), np.ones((8, 1))) * draws.normal(size=(16, 2))
+    Y = steps @ mix
+    regression, error = fit_regression(rows[:1500], Y[:1500], rng())
+    left = ((regression(rows[1500:]) - Y[1500:]) ** 2).mean(axis=0)
+    assert (left / Y.var(axis=0)).max() < 1e-3
+    assert (error / Y.var(axis=0)).max() < 1e-3
+
+
+def test_the_error_is_that_of_new_rows():
+    draws = np.random.default_rng(4)
+    rows = draws.normal(size=(3000, 4))
+    Y = np.tanh(2 * rows.sum(axis=1, keepdims=True)) + 0.3 * draws.normal(size=(3000, 1))
+    regression, error = fit_regression(rows[:1000], Y[:1000], rng())
+    assert len(regression.basis.directions) == 20  # trained ones
+    new = ((regression(rows[1000:]) - Y[1000:]) ** 2).mean(axis=0)
+    assert error == pytest.approx(new, rel=0.15)
+    assert new < 1.15 * 0.09
+
+
 def test_columns_that_do_not_vary_do_no_harm():
     regression, _ = fit_regression(np.column_stack([X, np.ones(600)]), U[:, :1] ** 2, rng())
     values = regression(np.column_stack([X, np.ones(600)]))

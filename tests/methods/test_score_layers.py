@@ -75,6 +75,16 @@ def test_random_graphs_are_recovered_layer_by_layer(n_latents: int, seed: int):
     assert noises > 0.99
 
 
+def test_networks_of_several_parents_are_recovered():
+    # One of the worlds in which functions in random places had 0.974.
+    options = {"n_latents": 6, "edge_probability": 0.4, "mechanism": "tanh_mlp"}
+    world, _ = world_of("er", 2000, **options)
+    half = world.subset(slice(1500))
+    found = exact(half)
+    assert min(scores_of(half, found)) > 0.999
+    assert min(scores_of(world.subset(slice(1500, None)), found)) > 0.999
+
+
 @pytest.mark.parametrize("mechanism", ["sin", "tanh_mlp"])
 def test_other_mechanisms_and_more_features_than_latents(mechanism: str):
     world, truth = world_of(mechanism=mechanism, n_features=7)
