@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import settings
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    # Workers, and processes that tests start, inherit it: what fits alike is compiled once.
+    compiled = tempfile.mkdtemp(prefix="crlearn-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 
 from crlearn.config import set_config
 

@@ -72,6 +72,16 @@ def test_compile_cache_reaches_jax_and_is_taken_back(tmp_path: Path):
     assert compile_cache_of_jax() == before
 
 
+def test_the_users_own_compile_cache_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    before = compile_cache_of_jax()
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "of the user"))
+    with config_context(compile_cache=tmp_path / "of crlearn"):
+        pass
+    found = compile_cache_of_jax()
+    jax.config.update("jax_compilation_cache_dir", before)
+    assert found == str(tmp_path / "of the user")
+
+
 def test_threads_have_their_own_settings():
     seen = []
     with config_context(precision="float64"):

@@ -162,19 +162,9 @@ def test_changelog_and_citation_name_this_version():
 # Gallery
 
 
-@pytest.fixture(scope="session")
-def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")  # examples that fit alike compile once
-
-
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs(path: Path, tmp_path: Path, compile_cache: Path):
-    surroundings = {
-        **os.environ,
-        "MPLBACKEND": "agg",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(compile_cache),
-    }
+def test_an_example_runs(path: Path, tmp_path: Path):
+    surroundings = {**os.environ, "MPLBACKEND": "agg", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, str(path)]
     run = subprocess.run(
         command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False

@@ -10,6 +10,7 @@ Each thread has its own settings and starts with the defaults.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -91,7 +92,8 @@ def _switch_to(config: Config) -> None:
     if config.compile_cache != before.compile_cache:
         import jax
 
-        folder = None if config.compile_cache is None else str(config.compile_cache)
+        of_user = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+        folder = of_user if config.compile_cache is None else str(config.compile_cache)
         jax.config.update("jax_compilation_cache_dir", folder)
 
 
