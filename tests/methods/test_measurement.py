@@ -79,6 +79,14 @@ def test_giant_latents_are_noticed(world: Any):
     assert not found.range_check(found.rows @ found.span * 1e7).passed
 
 
+def test_rows_that_have_run_away_are_named(world: Any):
+    X = world.X.copy()
+    X[:300] += 1e20 * np.arange(1, 301)[:, None]
+    message = r"run away: X reaches 3.0e\+22, and 300 of its 3000 rows .* leaves 1 of the 3"
+    with pytest.raises(IdentifiabilityError, match=message):
+        measure(X, 3)
+
+
 def test_more_latents_than_the_rank():
     with pytest.raises(IdentifiabilityError, match="rank of X, which is 1"):
         measure(np.outer(np.arange(10.0), np.ones(4)), 2)

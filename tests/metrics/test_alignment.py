@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crlearn.metrics import coverage, frobenius, relmse, relmse_worst
+from crlearn.metrics import coverage, frobenius, relmse, relmse_by_environment, relmse_worst
 
 seeds = st.integers(0, 2**32 - 1)
 widths = st.integers(1, 4)
@@ -126,6 +126,17 @@ def test_the_worst_environment():
     assert relmse_worst(Z, Z_hat, labels) == pytest.approx(0.25)
     assert relmse(Z, Z_hat) == pytest.approx(0.25 / 3)
     assert relmse_worst(Z, -Z_hat[:, ::-1], labels) == pytest.approx(0.25)
+
+
+def test_each_environment():
+    Z = np.random.default_rng(0).normal(size=(6, 2))
+    Z_hat = Z.copy()
+    Z_hat[[0, 3]] *= 2  # label 1
+    Z_hat[[1, 4]] *= 1.5  # label 10, after 2
+    labels = np.array([1, 10, 2, 1, 10, 2])
+    expected = pytest.approx([1, 0, 0.25])
+    assert relmse_by_environment(Z, Z_hat, labels) == expected
+    assert relmse_by_environment(Z, -Z_hat[:, ::-1], labels) == expected
 
 
 def test_coverage_does_not_ask_for_order_and_signs():

@@ -176,10 +176,13 @@ def test_every_metric_at_once():
         evaluate(perfect(), world(), ["?"])
     names = str(caught.value).removeprefix("metrics must be among ").split(". Got")[0].split(", ")
     nats = {"gain_over_gaussian": 12.5, "rival_gap": 3.5}
-    assert set(names) - set(metrics.__all__) == {"mcc_spearman", *nats}
+    environments = [f"relmse_environment_{number}" for number in (1, 2, 3, 4)]
+    assert set(names) - set(metrics.__all__) == {"mcc_spearman", *environments, *nats}
     details = {"blocks": [[0, 1], [2]], "noise_encoder": noise_encoder, **nats}
     model = FakeModel(np.eye(3), adjacency=GRAPH, targets=TARGETS, details=details)
     names.remove("coverage")  # which this model has no intervals for
+    for missing in environments[2:]:  # the world has two environments
+        names.remove(missing)
     evaluation = evaluate(model, world(), names)
     assert dict(evaluation) == pytest.approx({**evaluation.perfect, **nats}, abs=1e-9)
     assert {name for name, level in evaluation.perfect.items() if level is None} == set(nats)
@@ -209,6 +212,16 @@ def test_a_model_that_asks_for_environments_is_told_them():
     assert scores["relmse"] == pytest.approx(0, abs=1e-20)
     assert scores["relmse_worst"] == pytest.approx(0, abs=1e-20)
     assert scores["coverage"] == pytest.approx(2 / 3)
+
+
+def test_each_environment_has_a_metric():
+    data = world()
+    data.X[data.y == 1] *= 1.5
+    scores = evaluate(FakeModel(np.eye(3)), data, ["relmse_environment_1", "relmse_environment_2"])
+    assert list(scores.values()) == pytest.approx([0, 0.25])
+    assert scores.perfect["relmse_environment_2"] == 0
+    with pytest.raises(ValueError, match="there are 2 environments only"):
+        evaluate(FakeModel(np.eye(3)), data, ["relmse_environment_3"])
 
 
 def test_unknown_metric():

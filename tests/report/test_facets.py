@@ -21,6 +21,12 @@ def test_a_full_grid_has_the_axis_with_most_values():
     assert panels[1].title.replace("\N{NO-BREAK SPACE}", " ") == "n_latents = 8"
 
 
+def test_a_title_has_what_is_given():
+    panels, _ = arrange(grid(n_samples=[10, 20], domains=[None, 4]))
+    titles = [panel.title.replace("\N{NO-BREAK SPACE}", " ") for panel in panels]
+    assert titles == ["", "domains = 4"]
+
+
 def test_numbers_come_before_kinds_and_samples_before_other_numbers():
     settings = grid(graph=["er", "chain", "y"], n_latents=[5, 8], n_samples=[10, 20])
     assert [axis.name for axis in independent_axes(settings)] == ["n_samples", "n_latents", "graph"]

@@ -122,6 +122,7 @@ def test_no_chance_no_line():
 
 def test_nats_have_no_perfect_value():
     assert Scene("rival_gap", {}, [], "standard error").label == "rival_gap (nats)"
+    assert Scene("coverage", {}, [], "standard error").label == "coverage (share)"
     assert Scene("mac", {}, [], "standard error").label == "mac (1 is perfect)"
 
 
@@ -129,8 +130,19 @@ def test_scales():
     assert pen_of(mark(metric=SECONDS, ours=0.0)).is_logarithmic
     errors = [mark(metric="relmse", ours=value, setting={"n": value}) for value in (0.01, 2.0)]
     assert pen_of(*errors).is_logarithmic
-    assert not pen_of(*errors, mark(metric="relmse", ours=0.0)).is_logarithmic
+    assert not pen_of(*errors, mark(metric="relmse", seeds=[(0, 0.0)])).is_logarithmic
     assert not pen_of(mark(ours=0.001), mark("other", ours=1.0)).is_logarithmic
+
+
+@pytest.mark.parametrize("zero", [0.0, 1e-30])
+def test_what_is_zero_does_not_decide_on_the_scale(zero: float):
+    known = mark("Known", metric="frobenius", ours=zero, sd=0.0, seeds=[(0, zero), (1, 0.0)])
+    errors = [mark(metric="frobenius", ours=x, sd=0.0, setting={"n": x}) for x in (0.5, 100.0)]
+    pen, axes = pen_of(known, *errors), Figure().subplots()
+    assert pen.is_logarithmic
+    assert pen.caption.endswith("What is 0 up to rounding stands at its lower end.")
+    pen.series(axes, "Known", [(1.0, known)], 0.1, joined=True)
+    assert {float(y) for line in axes.lines for y in np.asarray(line.get_ydata())} == {0.25}
 
 
 def test_points_are_bounded_and_the_caption_says_so():

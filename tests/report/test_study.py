@@ -114,7 +114,7 @@ def test_a_study_without_published_values_or_chance(parse, make_sweep, source_of
     sweep = make_sweep(lambda run: {**good_result(run), "chance": {}}, published=[])
     source = source_of(sweep)
     assert not any("published" in text for text in parse(source).text)
-    assert len(rows_of(source, "paper-and-ours")[0]) == 6
+    assert len(rows_of(source, "results")[0]) == 6
 
 
 def test_axes_of_plots_are_labelled(parse, whole: str):
@@ -128,6 +128,23 @@ def test_one_setting_is_drawn_by_method(parse, make_sweep, source_of):
     document = parse(source_of(make_sweep(grid=grid)))
     assert "method" in document.text
     assert "mcc" in sections(document)
+
+
+def test_metrics_of_single_environments_share_a_figure(parse, make_sweep, source_of, good_result):
+    def with_environments(run):
+        errors = {"relmse": 0.2, "relmse_environment_1": 0.1, "relmse_environment_2": 0.3}
+        return {**good_result(run), "metrics": errors}
+
+    names = ["relmse", "relmse_environment_1", "relmse_environment_2"]
+    grid = [{"n_features": 10, "n_latents": 5, "n_samples": 1000}]
+    sweep = make_sweep(with_environments, grid=grid, metrics=names, published=[])
+    source = source_of(sweep)
+    document = parse(source)
+    assert sections(document)[:3] == ["results", "relmse", "relmse-of-each-environment"]
+    figure = source.partition('<section id="relmse-of-each-environment">')[2]
+    text = parse(figure.partition("</section>")[0]).text
+    assert {"environment", "1", "2", "relmse (0 is perfect)"} <= set(text)
+    assert "environment" not in parse(source.partition('id="relmse"')[2].partition("</sec")[0]).text
 
 
 def test_copies_of_a_parameter_are_said_once(parse, make_sweep, source_of):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from crlearn import PCABaseline
-from crlearn.report._wording import cut, described, first_line, in_words, meaning, shown
+from crlearn.report._wording import cut, described, first_line, in_words, meaning, shown, unit
 
 
 def test_metrics_are_explained_by_their_documentation():
@@ -11,6 +11,13 @@ def test_metrics_are_explained_by_their_documentation():
     assert meaning("mcc_spearman").endswith(", of ranks")
     assert meaning("layer_recovery").startswith("how well")
     assert meaning("unheard of") == ""
+
+
+def test_units():
+    assert unit("mcc") == "1 is perfect"
+    assert unit("relmse") == "0 is perfect"
+    assert unit("rival_gap") == "nats"
+    assert unit("coverage") == "share"
 
 
 def test_nats_are_explained():

@@ -17,6 +17,7 @@ Matrix = NDArray[np.floating]
 _SLACK = 1.15
 # Latents beyond this many standard deviations of the noise leave nothing of the small ones.
 _LARGEST = 1e6
+_USUAL = 0.05  # quantile of the rows' sizes that a row which has run away is compared with
 # Of second moments that are kept in memory at once.
 _MOST_ENTRIES = 20_000_000
 _MOST_ROUNDS, _STILL = 30, 1e-5
@@ -124,7 +125,7 @@ def measure(
     """
     scaling = Scaling.of(X)
     rank, checks = check_columns(X, scaling)
-    n = _checked_n_latents(n_latents, rank)
+    n = _checked_n_latents(n_latents, rank, X)
     divisor = scaling.scale if scale else np.ones(X.shape[1])
     shift = np.zeros(X.shape[1]) if offset is None else offset
     with np.errstate(under="ignore"):
@@ -147,13 +148,21 @@ def measure(
     )
 
 
-def _checked_n_latents(n_latents: int | None, rank: int) -> int:
+def _checked_n_latents(n_latents: int | None, rank: int, X: Matrix) -> int:
     try:
         return choose_n_latents(n_latents, rank)
-    except IdentifiabilityError as error:
+    except IdentifiabilityError:
+        sizes = np.abs(X).max(axis=1)
+        usual = float(np.quantile(sizes, _USUAL))
+        far = int((sizes > _LARGEST * usual).sum())
+        if not far:
+            raise
         raise IdentifiabilityError(
-            f"{error} Rounding leaves nothing of a latent beside one that is {_LARGEST:.0e} times "
-            "as large: check that none has run away."
+            f"Latents have run away: X reaches {sizes.max():.1e}, and {far} of its {len(X)} rows "
+            f"are more than {_LARGEST:.0e} times as large as its small ones. Beside them rounding "
+            f"leaves {rank} of the {n_latents} latents, and any answer for the others would be "
+            "made of rounding errors. Check the units of X, or leave the environments of these "
+            "rows out of the fit."
         ) from None
 
 

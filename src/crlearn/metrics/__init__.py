@@ -4,7 +4,13 @@ Metrics take the truth first. Names of metrics are those of the functions; `eval
 that a method's guarantee makes meaningful.
 """
 
-from crlearn.metrics._alignment import coverage, frobenius, relmse, relmse_worst
+from crlearn.metrics._alignment import (
+    coverage,
+    frobenius,
+    relmse,
+    relmse_by_environment,
+    relmse_worst,
+)
 from crlearn.metrics._chance import chance_level
 from crlearn.metrics._correlation import correlation_matrix, mac, mac_matched, match, mcc
 from crlearn.metrics._evaluate import METRICS, evaluate, perfect_level
@@ -43,6 +49,7 @@ __all__ = [
     "perfect_level",
     "r2",
     "relmse",
+    "relmse_by_environment",
     "relmse_worst",
     "scale_error",
     "shd",

@@ -57,10 +57,12 @@ def relmse(
     return float(error.sum() / size.sum() if average == "pooled" else (error / size).mean())
 
 
-def relmse_worst(
+def relmse_by_environment(
     Z: ArrayLike, Z_hat: ArrayLike, labels: ArrayLike, align: Align = "signed_permutation"
-) -> float:
-    """Return the largest `relmse` of any environment; columns are aligned over all rows.
+) -> NDArray[np.floating]:
+    """Return the `relmse` of each environment in the order of labels.
+
+    Columns are aligned once, over all rows.
 
     Parameters
     ----------
@@ -73,7 +75,20 @@ def relmse_worst(
     error = ((aligned(true, recovered, align, ("Z", "Z_hat")) - true) ** 2).sum(axis=1)
     size = (true**2).sum(axis=1)
     _, codes = np.unique(np.asarray(labels), return_inverse=True)
-    return float((np.bincount(codes, error) / np.bincount(codes, size)).max())
+    return np.bincount(codes, error) / np.bincount(codes, size)
+
+
+def relmse_worst(
+    Z: ArrayLike, Z_hat: ArrayLike, labels: ArrayLike, align: Align = "signed_permutation"
+) -> float:
+    """Return the largest `relmse` of any environment; columns are aligned over all rows.
+
+    Parameters
+    ----------
+    Z, Z_hat, labels, align
+        As for `relmse_by_environment`.
+    """
+    return float(relmse_by_environment(Z, Z_hat, labels, align).max())
 
 
 def coverage(Z: ArrayLike, low: ArrayLike, high: ArrayLike) -> float:

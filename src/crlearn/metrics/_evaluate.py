@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -11,7 +12,13 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
 from crlearn.base import latents_of
-from crlearn.metrics._alignment import coverage, frobenius, relmse, relmse_worst
+from crlearn.metrics._alignment import (
+    coverage,
+    frobenius,
+    relmse,
+    relmse_by_environment,
+    relmse_worst,
+)
 from crlearn.metrics._chance import chance_level
 from crlearn.metrics._check import check_matrix, check_samples
 from crlearn.metrics._comparison import Comparison, Unavailable
@@ -59,6 +66,18 @@ def _ancestor_error(found: Comparison) -> float:
     return ancestor_error(*found.linear_maps, found.truth.graph, match=False)
 
 
+def _relmse_environment(number: int, found: Comparison) -> float:
+    errors = relmse_by_environment(found.Z, found.Z_hat, found.labels)
+    if number > len(errors):
+        raise Unavailable(f"there are {len(errors)} environments only")
+    return float(errors[number - 1])
+
+
+# As many environments have a number of their own, for figures that show each.
+_RELMSE_ENVIRONMENTS = {
+    f"relmse_environment_{number}": partial(_relmse_environment, number) for number in range(1, 5)
+}
+
 _COMPUTE: dict[str, Callable[[Comparison], float]] = {
     "mcc": lambda found: mcc(found.Z, found.Z_hat),
     "mcc_spearman": lambda found: mcc(found.Z, found.Z_hat, "spearman"),
@@ -71,6 +90,7 @@ _COMPUTE: dict[str, Callable[[Comparison], float]] = {
     ),
     "relmse": lambda found: relmse(found.Z, found.Z_hat),
     "relmse_worst": lambda found: relmse_worst(found.Z, found.Z_hat, found.labels),
+    **_RELMSE_ENVIRONMENTS,
     "coverage": lambda found: coverage(found.Z, *found.intervals),
     "frobenius": lambda found: frobenius(found.mixing, found.mixing_hat),
     "scale_error": lambda found: scale_error(*found.linear_maps, match=False),
@@ -93,6 +113,7 @@ METRICS = tuple(_COMPUTE)
 _ZERO_IS_PERFECT = {
     "relmse",
     "relmse_worst",
+    *_RELMSE_ENVIRONMENTS,
     "frobenius",
     "scale_error",
     "parent_error",
@@ -153,8 +174,9 @@ def evaluate(
         does not have, such as a linear encoder, are left out. Two more need no truth: the evidence
         that a model states in nats, ``"gain_over_gaussian"`` (over a Gaussian without structure)
         and ``"rival_gap"`` (over the best rival that is another answer). `relmse_worst` is that of
-        the worst environment, and `coverage` the share of true latents inside the 90% intervals of
-        a model that states them.
+        the worst environment, ``"relmse_environment_1"`` to ``"relmse_environment_4"`` are those of
+        the first four in the order of labels, and `coverage` is the share of true latents inside
+        the 90% intervals of a model that states them.
     unavailable
         What to do about a metric in `metrics` that this model does not have: ``"raise"`` says why,
         ``"skip"`` leaves it out.

@@ -76,8 +76,12 @@ class Panel:
 
     @property
     def title(self) -> str:
-        """What the settings have in common, in words that only break between parameters."""
-        parts = [described({name: value}) for name, value in self.fixed.items()]
+        """What the settings have in common, in words that only break between parameters.
+
+        A parameter that is not given here says nothing.
+        """
+        given = {name: value for name, value in self.fixed.items() if value is not None}
+        parts = [described({name: value}) for name, value in given.items()]
         return ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
 
     def position(self, setting: Setting) -> float:

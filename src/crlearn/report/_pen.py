@@ -33,7 +33,7 @@ from crlearn.report._svg import (
     logarithmic,
     shortened,
 )
-from crlearn.report._wording import described
+from crlearn.report._wording import described, unit
 
 Places = Sequence[tuple[float, Mark]]
 
@@ -48,6 +48,7 @@ _MOST_SEEDS = 1200  # points in a figure
 _MOST_NAMES = 10
 _SHORTEST_TIME = 1e-4  # seconds; a logarithm must exist
 _LOG_FROM = 100.0  # ratio of the largest to the smallest error
+_ROUNDING = 1e-12  # of the largest value: errors below are 0
 
 
 class Style(NamedTuple):
@@ -92,9 +93,7 @@ class Scene:
         """Name for the axis of values."""
         if self.metric == SECONDS:
             return "seconds to fit"
-        perfect = perfect_level(self.metric)
-        unit = "nats" if perfect is None else f"{perfect:g} is perfect"
-        return f"{self.metric} ({unit})"
+        return f"{self.metric} ({unit(self.metric)})"
 
 
 @dataclass
@@ -129,10 +128,26 @@ class Pen:
         """Whether the values are easier to read on a log scale."""
         if self.scene.metric == SECONDS:
             return True
-        values = [value for mark in self.marks for value in _all_values(mark)]
+        marks = [mark for mark in self.marks if not self._is_zero(mark)]
+        values = [value for mark in marks for value in _all_values(mark)]
         if not values or perfect_level(self.scene.metric) != 0:
             return False
         return 0 < _LOG_FROM * min(values) <= max(values)
+
+    @cached_property
+    def lowest(self) -> float:
+        """Where a log scale ends, and shows what is 0, such as the error of what is known."""
+        if self.scene.metric == SECONDS:
+            return _SHORTEST_TIME
+        marks = [mark for mark in self.marks if not self._is_zero(mark)]
+        return 0.5 * min(value for mark in marks for value in _all_values(mark))
+
+    @cached_property
+    def _rounding(self) -> float:
+        return _ROUNDING * max(value for mark in self.marks for value in _all_values(mark))
+
+    def _is_zero(self, mark: Mark) -> bool:
+        return mark.ours.mean is not None and mark.ours.mean <= self._rounding
 
     def series(
         self, axes: Axes, method: str, places: Places, aside: float, *, joined: bool
@@ -214,6 +229,8 @@ class Pen:
             values = [value for mark in self.marks for value in (mark.ours, mark.paper)]
             cut = any((value.spread or 0.0) >= (value.mean or np.inf) for value in values)
             parts.append("The scale is logarithmic" + (", bars end above 0." if cut else "."))
+            if self.scene.metric != SECONDS and any(map(self._is_zero, self.marks)):
+                parts.append("What is 0 up to rounding stands at its lower end.")
         return " ".join(parts)
 
     def in_words(self, by: str) -> str:
@@ -280,7 +297,7 @@ class Pen:
         self._explain(marks, [say(mark, self.scene) for _, mark in places])
 
     def _shown(self, values: Sequence[float]) -> np.ndarray:
-        return np.maximum(values, _SHORTEST_TIME) if self.is_logarithmic else np.asarray(values)
+        return np.maximum(values, self.lowest) if self.is_logarithmic else np.asarray(values)
 
     def _xy(self, places: Any, values: Any) -> tuple[Any, Any]:
         return (places, values) if self.upright else (values, places)

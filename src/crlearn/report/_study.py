@@ -61,7 +61,7 @@ def study_page(outcome: Outcome, title: str | None = None) -> Page:
     """Compose the page of a study."""
     sections = [
         _results(outcome),
-        *(_metric(outcome, metric) for metric in outcome.study.metrics),
+        *(_metric(outcome, *family) for family in _families(outcome.study.metrics).items()),
         _noises(outcome) if "noises" in outcome.study.figures else None,
         _times(outcome),
         _failures(outcome),
@@ -132,8 +132,9 @@ def _duration(seconds: float) -> str:
 
 def _results(outcome: Outcome) -> Section:
     blocks: list[Block] = list(_state(outcome))
+    title = "Paper and ours" if outcome.study.published else "Results"
     if not outcome.rows:
-        return Section("Paper and ours", blocks)
+        return Section(title, blocks)
     same = _copies(outcome)
     axes = [axis for axis in outcome.table.axes if axis not in same]
     optional = {
@@ -159,7 +160,7 @@ def _results(outcome: Outcome) -> Section:
             )
         )
     blocks.append(Table(heads, rows, _what_the_numbers_are(outcome, others), filters))
-    return Section("Paper and ours", blocks)
+    return Section(title, blocks)
 
 
 def _state(outcome: Outcome) -> Iterable[Text]:
@@ -233,12 +234,31 @@ def _number_cell(value: Value) -> Cell:
     return Cell(text, value.mean, "best" if value.best else "", note)
 
 
-def _metric(outcome: Outcome, metric: str) -> Section | None:
-    plots = _plots(outcome, metric)
+def _families(metrics: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the metrics that are drawn together, and what tells them apart.
+
+    A metric of one environment is drawn beside those of the others, with the environment as a
+    parameter of the setting.
+    """
+    families: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for metric in metrics:
+        base, _, number = metric.partition("_environment_")
+        if number:
+            families[f"{base} of each environment"][metric] = {"environment": int(number)}
+        else:
+            families[metric][metric] = {}
+    return families
+
+
+def _metric(
+    outcome: Outcome, title: str, members: Mapping[str, Mapping[str, Any]]
+) -> Section | None:
+    base = title.partition(" of each environment")[0]
+    plots = _plots(outcome, base, members)
     if not plots:
         return None
-    text = meaning(metric)
-    return Section(metric, [*([Text(f"{text[0].upper()}{text[1:]}.")] if text else []), *plots])
+    text = meaning(base)
+    return Section(title, [*([Text(f"{text[0].upper()}{text[1:]}.")] if text else []), *plots])
 
 
 def _noises(outcome: Outcome) -> Section | None:
@@ -259,18 +279,20 @@ def _noises(outcome: Outcome) -> Section | None:
 
 
 def _times(outcome: Outcome) -> Section | None:
-    plots = _plots(outcome, SECONDS)
+    plots = _plots(outcome, SECONDS, {SECONDS: {}})
     return Section("Time to fit", plots) if plots else None
 
 
-def _plots(outcome: Outcome, metric: str) -> list[Block]:
+def _plots(outcome: Outcome, metric: str, members: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    """Draw metrics that are one metric in settings of its own."""
     by_setting: dict[str, list[Mark]] = defaultdict(list)
     for mark in outcome.marks:
-        if mark.metric == metric and (mark.ours.mean, mark.paper.mean) != (None, None):
-            varied = outcome.varied(mark.setting)
-            by_setting[key_of(varied)].append(replace(mark, setting=varied))
+        if mark.metric in members and (mark.ours.mean, mark.paper.mean) != (None, None):
+            varied = {**outcome.varied(mark.setting), **members[mark.metric]}
+            by_setting[key_of(varied)].append(replace(mark, metric=metric, setting=varied))
     scene = Scene(metric, by_setting, outcome.methods, outcome.study.spread)
-    panels, others = arrange([setting for setting in outcome.settings if scene.at(setting)])
+    settings = [{**setting, **added} for setting in outcome.settings for added in members.values()]
+    panels, others = arrange([setting for setting in settings if scene.at(setting)])
     plots: list[Block] = []
     if panels:
         plots.append(metric_by_axis(scene, panels))

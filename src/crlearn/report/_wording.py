@@ -33,6 +33,14 @@ def meaning(metric: str) -> str:
     return f"{line}, of ranks" if variant or base != metric else line
 
 
+def unit(metric: str) -> str:
+    """Return what the values of a metric are, in the few words that an axis has room for."""
+    perfect = metrics.perfect_level(metric)
+    if perfect is not None:
+        return f"{perfect:g} is perfect"
+    return "nats" if metric in _IN_NATS else "share"
+
+
 def shown(value: Any) -> str:
     """Return the value of a parameter in one short line."""
     text = repr(value) if not isinstance(value, np.ndarray) else f"array of shape {value.shape}"
