@@ -64,6 +64,20 @@ def test_missing_edges_are_added(world: tuple[Matrix, Matrix]) -> None:
     search = StructureSearch(y, 3.0)
     poor = search.settled(Structure.start(H, ((), (0,), (1,), ())), 40)
     assert search.improved(poor).structure.graph == Y_GRAPH
+    assert any(other is poor for other in search.not_taken)
+
+
+def test_what_has_an_edge_too_many_is_no_rival(world: tuple[Matrix, Matrix]) -> None:
+    y, H = world
+    search = StructureSearch(y, 3.0)
+    search.improved(search.settled(Structure.start(H, Y_GRAPH), 100))
+    assert all(other.structure.n_edges < 3 for other in search.not_taken)
+
+
+def test_no_cause_is_ranked_that_would_close_a_cycle(world: tuple[Matrix, Matrix]) -> None:
+    y, H = world
+    gains = StructureSearch(y, 3.0)._ranked_gains(Structure.start(H, Y_GRAPH).shaped(y))
+    assert set(gains) == {(0, 2), (0, 3), (2, 3), (3, 2)}
 
 
 def test_the_true_graph_is_left_alone(world: tuple[Matrix, Matrix]) -> None:

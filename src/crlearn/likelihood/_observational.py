@@ -60,6 +60,7 @@ _LEADERS, _TRIED_WITH_UNITS = 4, 2
 _UNITS_HELP = 20.0  # nats by which the best must be better with units
 _ORDERS = 4  # in which a graph is filled up
 _FOLLOWED_WITH_MORE_ROWS = 4  # turns of pairs
+_REFITTED, _MOST_RIVALS = 4, 20
 _WORTH_A_ROUND = 0.001  # nats for each row that a round must gain where rows are many
 _EDGE_COST = 3.0  # nats, plus the log of the number of latents
 
@@ -182,12 +183,13 @@ def fit_observational(
         goes_on = len(more) > len(few)
         enough = _WORTH_A_ROUND * len(few) if goes_on else LEAST_GAIN
         best = _turned_and_improved(search, sparse[0], workers.map, effort.followed, enough)
-        found = distinct([best, *sparse[1:]])
+        others = [*sparse[1:], *search.not_taken]
         if goes_on:
+            kept = distinct([best, *others])[:_REFITTED]
             search = StructureSearch(more, edge_cost)
-            found = distinct(workers.map(search.refitted, found))
-            found[0] = decided_again(search, found[0], rng, workers.map)
-        best, *others = found
+            best, *others = distinct(workers.map(search.refitted, kept))
+            best = decided_again(search, best, rng, workers.map)
+            others += search.not_taken
         best = with_hidden_leaves(search, best)
         structure = best.structure.fitted(y, max_steps=_STEPS_OF_THE_LAST)
     structure = causes_first(structure, y)
@@ -199,7 +201,7 @@ def fit_observational(
         mechanisms_of(structure, y),
         cost,
         -cost,
-        _rivals(best, others, more),
+        _rivals(best, others, few),
     )
 
 
@@ -378,7 +380,7 @@ def random_order(graph: Graph, rng: np.random.Generator) -> list[int]:
 def _rivals(best: Candidate, others: Iterable[Candidate], y: Matrix) -> tuple[Rival, ...]:
     noise, layers = best.structure.noises(y), layers_roots_first(best.structure.graph)
     rivals = []
-    for other in others:
+    for other in distinct(others)[:_MOST_RIVALS]:
         structure = causes_first(other.structure, y)
         theirs = layers_roots_first(structure.graph)
         rivals.append(

@@ -109,7 +109,9 @@ def _best_turn(
     proposals = run(fitted, turns_of(best.structure.graph))
     promising = _best_of([found for found in proposals if found.cost < limit], n_followed)
     reached = run(lambda candidate: search.sparsified(candidate.structure), promising)
-    return min([best, *reached], key=lambda candidate: candidate.cost)
+    found = min([best, *reached], key=lambda candidate: candidate.cost)
+    search.not_taken += [candidate for candidate in (best, *reached) if candidate is not found]
+    return found
 
 
 def _best_of(candidates: list[Candidate], number: int) -> list[Candidate]:

@@ -3,7 +3,7 @@
 Whether an edge is needed cannot be seen at a fixed encoder: what a parent does linearly can be part
 of the latent itself, and where noise is small the slightest error of a row calls for edges. So
 moves are only ranked there, and judged after encoder and shapes were fitted again. A trial ends
-early if it is hopeless.
+early if it is hopeless. What was tried and not taken is kept: the rivals of the best are among it.
 
 An edge must gain `edge_cost` nats, the price of having looked at many.
 """
@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.graph import ancestors
 from crlearn.likelihood._evidence import Structure, unit_rows
-from crlearn.likelihood._graph_search import Graph, is_acyclic
+from crlearn.likelihood._graph_search import Graph, adjacency_of, is_acyclic
 from crlearn.likelihood._mechanisms import Shape, functions_of, linear_effects, loss_without, refit
 
 Matrix = NDArray[np.floating]
@@ -34,7 +35,8 @@ _STEPS_TO_RANK_A_GAIN = 25
 _HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at once
 # Nats for each row that an edge seems worth and is; with units what seems so is less certain.
 _HOPELESS, _HOPELESS_WITH_UNITS = 0.02, 0.1
-_MOST_ADDITIONS = 8
+_MOST_ADDITIONS = 4
+_ROWS_TO_RANK_A_GAIN = 5000
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +68,19 @@ class Move:
 
 
 class StructureSearch:
-    """Search over graphs, for some whitened rows."""
+    """Search over graphs, for some whitened rows.
+
+    Attributes
+    ----------
+    y, edge_cost
+        The rows, and the price of an edge in nats.
+    not_taken
+        What was tried and was not the best.
+    """
 
     def __init__(self, y: Matrix, edge_cost: float) -> None:
         self.y, self.edge_cost = y, edge_cost
+        self.not_taken: list[Candidate] = []
 
     def priced(self, structure: Structure) -> Candidate:
         """Return the structure with its cost."""
@@ -108,8 +119,12 @@ class StructureSearch:
                 found = self._tried(best, move)
                 if found is None or found.cost > best.cost + _FAR_BEHIND * len(self.y):
                     hopeless.add(move)
-                elif found.cost < best.cost - LEAST_GAIN:
+                    continue
+                if found.cost < best.cost - LEAST_GAIN:
+                    self.not_taken.append(best)
                     best = found
+                elif move.kind == "drop":  # what has an edge too many is no other explanation
+                    self.not_taken.append(found)
             if best.cost > before - LEAST_GAIN:
                 return best
             now = kinds
@@ -140,13 +155,17 @@ class StructureSearch:
         return [move for _, move in sorted(ranked, key=lambda pair: pair[0])]
 
     def _ranked_gains(self, structure: Structure) -> dict[tuple[int, int], float]:
-        """Return what each further cause of a latent seems to gain, order aside."""
-        Z, costs = structure.latents(self.y), structure.costs(self.y)
+        """Return what each further cause of a latent seems to gain."""
+        y = spread_rows(self.y, _ROWS_TO_RANK_A_GAIN)
+        Z, costs = structure.latents(y), structure.costs(y)
+        above = [set(ancestors(adjacency_of(structure.graph), j)) for j in range(len(costs))]
         gains = {}
         for effect, (parents, shape) in enumerate(
             zip(structure.graph, structure.shapes, strict=True)
         ):
-            for cause in set(range(len(Z.T))) - {effect, *parents}:
+            for cause in set(range(len(costs))) - {effect, *parents}:
+                if effect in above[cause]:
+                    continue
                 more = tuple(sorted((*parents, cause)))
                 richer = shape.with_parent(more.index(cause)).with_units()
                 cost, _ = refit(
