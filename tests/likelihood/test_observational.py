@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from crlearn.config import config_context
 from crlearn.data import make_observational
 from crlearn.likelihood._evidence import Structure
 from crlearn.likelihood._observational import (
@@ -49,6 +50,29 @@ def test_a_line_is_recovered(line: tuple[Matrix, Matrix]) -> None:
     assert fit.gain == -fit.evidence
     assert fit.gain > 20
     assert all(rival.evidence_gap >= 0 for rival in fit.rivals)
+
+
+def test_an_edge_that_hardly_shows_makes_a_rival_without_it() -> None:
+    noise = np.random.default_rng(0).standard_normal((500, 3))
+    Z = noise * [1.0, 0.5, 1.0]
+    Z[:, 1] += np.sin(2 * Z[:, 0])
+    Z[:, 2] += 0.26 * Z[:, 1] ** 2
+    fit = fit_observational(_whitened(Z), rng=np.random.default_rng(0))
+    assert fit.graph == ((), (0,), (1,))
+    best = fit.rivals[0]
+    assert best.graph == ((), (0,), ())
+    assert 0 < best.evidence_gap < 10
+    assert best.agreement < 0.9
+
+
+def test_progress_says_what_is_under_way(
+    line: tuple[Matrix, Matrix], capfd: pytest.CaptureFixture[str]
+) -> None:
+    y, _ = line
+    with config_context(progress=True):
+        fit_observational(y[:200, :2], rng=np.random.default_rng(0))
+    shown = capfd.readouterr().err
+    assert "Observational fit" in shown
 
 
 def test_the_same_seed_gives_the_same_fit(line: tuple[Matrix, Matrix]) -> None:

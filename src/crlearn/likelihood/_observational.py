@@ -48,6 +48,7 @@ Matrix = NDArray[np.floating]
 Layers = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 U = TypeVar("U")
+Priced = TypeVar("Priced", "Start", Candidate)
 
 _ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 10000, 2000
 _ROTATIONS = 40
@@ -61,8 +62,16 @@ _UNITS_HELP = 20.0  # nats by which the best must be better with units
 _ORDERS = 4  # in which a graph is filled up
 _FOLLOWED_WITH_MORE_ROWS = 4  # turns of pairs
 _REFITTED, _MOST_RIVALS = 4, 20
+_STAGES = 6  # that progress is shown of
 _WORTH_A_ROUND = 0.001  # nats for each row that a round must gain where rows are many
 _EDGE_COST = 3.0  # nats, plus the log of the number of latents
+
+
+class Start(NamedTuple):
+    """A rotation and the negative log-likelihood of polynomial mechanisms there, in nats."""
+
+    rotation: Matrix
+    cost: float
 
 
 class Effort(NamedTuple):
@@ -174,22 +183,31 @@ def fit_observational(
     few = spread_rows(y, _ROWS_OF_THE_SEARCH)
     more = spread_rows(y, _ROWS_OF_DECISIONS)
     edge_cost, effort = _EDGE_COST + np.log(n), _effort(n)
-    with threadpool_limits(1), _Workers(len(few)) as workers:
+    with (
+        threadpool_limits(1),
+        _Workers(len(few)) as workers,
+        progress_bar("Observational fit", _STAGES) as advance,
+    ):
         if starts is None:
             starts = starting_rotations(y, rng, effort.starts, workers.map)
+        advance("complete graphs")
         search = StructureSearch(few, edge_cost)
         dense = _dense_structures(starts, few, workers.map)
+        advance("edges are dropped")
         sparse = distinct(workers.map(search.sparsified, dense[: effort.sparsified]))
+        advance("pairs are turned")
         goes_on = len(more) > len(few)
         enough = _WORTH_A_ROUND * len(few) if goes_on else LEAST_GAIN
         best = _turned_and_improved(search, sparse[0], workers.map, effort.followed, enough)
         others = [*sparse[1:], *search.not_taken]
+        advance("more rows decide")
         if goes_on:
             kept = distinct([best, *others])[:_REFITTED]
             search = StructureSearch(more, edge_cost)
             best, *others = distinct(workers.map(search.refitted, kept))
             best = decided_again(search, best, rng, workers.map)
             others += search.not_taken
+        advance("leaves, and the last fit")
         best = with_hidden_leaves(search, best)
         structure = best.structure.fitted(y, max_steps=_STEPS_OF_THE_LAST)
     structure = causes_first(structure, y)
@@ -224,18 +242,14 @@ def starting_rotations(
         model = PolynomialModel.of(y, degree)
         random = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(_ROTATIONS)]
         descend = partial(model.minimise, max_steps=_STEPS_OF_A_ROTATION[degree])
-        reached = run(descend, random)
-        kept: list[tuple[Matrix, float]] = []
-        for Q, value in sorted(reached, key=lambda pair: pair[1]):
-            if not kept or (value - kept[-1][1]) * len(y) > _SAME_OPTIMUM:
-                kept.append((Q, value))
-        found += [Q for Q, _ in kept[:n_per_degree]]
+        reached = [Start(Q, value * len(y)) for Q, value in run(descend, random)]
+        found += [start.rotation for start in distinct(reached)[:n_per_degree]]
     return found
 
 
-def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+def distinct(candidates: Iterable[Priced]) -> list[Priced]:
     """Return candidates, the best first, without those that are another's equal."""
-    kept: list[Candidate] = []
+    kept: list[Priced] = []
     for candidate in sorted(candidates, key=lambda candidate: candidate.cost):
         if not kept or candidate.cost - kept[-1].cost > _SAME_OPTIMUM:
             kept.append(candidate)
@@ -296,35 +310,26 @@ def _dense_structures(
 ) -> list[Structure]:
     """Fit complete graphs from all starts; return them, the best first."""
     graph = complete(y.shape[1])
-    with progress_bar("Complete graphs", 2 * len(starts)) as advance:
 
-        def additive(H: Matrix) -> Candidate:
-            structure = Structure.start(H, graph).shaped(y)
-            structure = structure.fitted(y, max_steps=_STEPS_OF_A_START)
-            advance("additive")
-            return Candidate(structure, structure.objective(y))
+    def fitted(H: Matrix, *, units: bool) -> Candidate:
+        structure = Structure.start(H, graph, units=units).shaped(y)
+        return settled(structure, _STEPS_WITH_UNITS if units else _STEPS_OF_A_START)
 
-        def with_units(H: Matrix) -> Candidate:
-            structure = Structure.start(H, graph, units=True).shaped(y)
-            structure = structure.fitted(y, max_steps=_STEPS_WITH_UNITS)
-            advance("with units")
-            return Candidate(structure, structure.objective(y))
+    def settled(structure: Structure, max_steps: int = _STEPS_OF_A_LEADER) -> Candidate:
+        structure = structure.fitted(y, max_steps=max_steps)
+        return Candidate(structure, structure.objective(y))
 
-        def settled(fit: Candidate) -> Candidate:
-            structure = fit.structure.fitted(y, max_steps=_STEPS_OF_A_LEADER)
-            return Candidate(structure, structure.objective(y))
-
-        sums = run(additive, starts)
-        order = np.argsort([fit.cost for fit in sums])
-        leaders = run(settled, [sums[k] for k in order[:_LEADERS]])
-        richer = run(with_units, [starts[k] for k in order[:_TRIED_WITH_UNITS]])
-        gain = min(fit.cost for fit in leaders) - min(fit.cost for fit in richer)
-        if gain < _UNITS_HELP:
-            return [
-                fit.structure for fit in distinct([*leaders, *(sums[k] for k in order[_LEADERS:])])
-            ]
-        richer += run(with_units, [starts[k] for k in order[_TRIED_WITH_UNITS:]])
-    return [fit.structure for fit in distinct(richer)]
+    additive, with_units = partial(fitted, units=False), partial(fitted, units=True)
+    sums = run(additive, starts)
+    order = np.argsort([fit.cost for fit in sums])
+    leaders = run(settled, [sums[k].structure for k in order[:_LEADERS]])
+    richer = run(with_units, [starts[k] for k in order[:_TRIED_WITH_UNITS]])
+    gain = min(fit.cost for fit in leaders) - min(fit.cost for fit in richer)
+    if gain < _UNITS_HELP:
+        found = [*leaders, *(sums[k] for k in order[_LEADERS:])]
+    else:
+        found = richer + run(with_units, [starts[k] for k in order[_TRIED_WITH_UNITS:]])
+    return [fit.structure for fit in distinct(found)]
 
 
 def _turned_and_improved(
