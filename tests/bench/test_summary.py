@@ -105,12 +105,16 @@ class TestNumbers:
             paper_spread=None,
             chance=0.625,
             failed=0,
+            lower_quartile=0.375,
+            median=0.5,
+            upper_quartile=0.625,
         )
         assert (r2.metric, r2.mean, r2.sd, r2.chance) == ("r2", 1.0, 0.0, None)
 
     def test_a_single_run_has_no_spread(self, plan: Plan, record: Callable[..., Record]):
         (row,) = summarise(plan, [record(0, 0, metrics={"mcc": 0.2})])
         assert (row.mean, row.sd, row.n) == (0.2, None, 1)
+        assert (row.lower_quartile, row.median, row.upper_quartile) == (None, None, None)
 
     def test_failures_are_counted_and_not_averaged(self, plan: Plan, record: Callable[..., Record]):
         rows = summarise(

@@ -98,10 +98,17 @@ seconds & -- & 60.0 & 0.500 & 1,234 \\
         text = compare(study, rows).to_csv()
         assert text.splitlines()[:2] == [
             "n_latents,scores,n_samples,study,method,metric,mean,sd,n,paper,seconds,paper_spread,"
-            "chance,failed",
-            "2,estimated,1000,tiny,A_b,mcc,0.7,0.1,3,,0.5,,0.61,0",
+            "chance,failed,lower_quartile,median,upper_quartile",
+            "2,estimated,1000,tiny,A_b,mcc,0.7,0.1,3,,0.5,,0.61,0,,,",
         ]
         assert len(text.splitlines()) == 5
+
+    def test_quartiles_where_the_paper_has_them(self, make_study: MakeStudy):
+        found = row("A_b", "mcc", 0.7, lower_quartile=0.6, median=0.65, upper_quartile=0.8)
+        in_quartiles = compare(make_study(metrics=["mcc"], spread="quartiles"), [found])
+        assert "| 0.700 [0.600, 0.800] |" in in_quartiles.to_markdown()
+        assert "Ours: mean [lower and upper quartile] over 3 seeds" in in_quartiles.caption
+        assert "| 0.700 ± 0.100 |" in compare(make_study(metrics=["mcc"]), [found]).to_markdown()
 
     def test_nothing_yet(self, study: Study):
         table = compare(study, [])
@@ -271,6 +278,7 @@ def test_numbers(value: float, text: str):
 def test_value():
     assert str(Value()) == "–"
     assert str(Value(0.5, 0.25)) == "0.500 ± 0.250"
+    assert str(Value(0.5, 0.25, quartiles=(0.4, 0.7))) == "0.500 [0.400, 0.700]"
     assert str(Value(0.5, failed=1)) == "0.500 (1 failed)"
 
 

@@ -17,7 +17,8 @@ from crlearn.metrics import METRICS
 SCORES = ("exact", "estimated")
 ROWS = ("all", "reference")
 FIGURES = ("noises",)
-SPREADS = ("standard error", "standard deviation", "quartiles")
+QUARTILES = "quartiles"
+SPREADS = ("standard error", "standard deviation", QUARTILES)
 SECONDS = "seconds"
 _SHIPPED = files("crlearn.bench") / "studies"
 _TOP = "the file"
@@ -112,7 +113,7 @@ class Study:
     title, source, notes
         What it shows, where it was published, what differs from there.
     spread
-        What the published spread is.
+        What the published spread is; if it is quartiles, tables show those of ours, too.
     world
         Name in `crlearn.data.WORLDS`.
     grids

@@ -27,6 +27,8 @@ class Row:
         Which cell, and what was measured.
     mean, sd, n
         Over the runs that gave the metric; the standard deviation has n - 1 below.
+    lower_quartile, median, upper_quartile
+        Of these runs; None for fewer than two.
     paper, paper_spread
         The published value, if there is one for this method in this setting.
     chance
@@ -49,6 +51,9 @@ class Row:
     paper_spread: float | None = None
     chance: float | None = None
     failed: int = 0
+    lower_quartile: float | None = None
+    median: float | None = None
+    upper_quartile: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row in terms of JSON."""
@@ -78,6 +83,7 @@ def _rows(plan: Plan, cell: Cell, records: Sequence[Record]) -> Iterable[Row]:
         values = [record.metrics[metric] for record in measured]
         chances = [record.chance.get(metric) for record in measured]
         paper, spread = plan.study.paper(cell.setting, cell.label, metric)
+        lower, median, upper = _quartiles(values)
         yield Row(
             study=plan.study.name,
             setting=plain(cell.setting),
@@ -91,11 +97,19 @@ def _rows(plan: Plan, cell: Cell, records: Sequence[Record]) -> Iterable[Row]:
             chance=_mean([chance for chance in chances if chance is not None]),
             seconds=_mean(times),
             failed=len(records) - len(done),
+            lower_quartile=lower,
+            median=median,
+            upper_quartile=upper,
         )
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
+
+
+def _quartiles(values: Sequence[float]) -> list[float] | list[None]:
+    several = len(values) > 1
+    return statistics.quantiles(values, n=4, method="inclusive") if several else [None] * 3
 
 
 def read_summary(path: str | Path) -> list[Row]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crlearn.bench._study import SECONDS, Study
+from crlearn.bench._study import QUARTILES, SECONDS, Study
 from crlearn.bench._summary import Row
 from crlearn.metrics import perfect_level
 
@@ -24,16 +24,22 @@ _NOTHING = "–"
 
 @dataclass(frozen=True)
 class Value:
-    """A number of the table with its spread; `best` among the methods of its line."""
+    """A number of the table with its spread; `best` among the methods of its line.
+
+    Lower and upper quartile are there if they are to be shown.
+    """
 
     mean: float | None = None
     spread: float | None = None
     best: bool = False
     failed: int = 0
+    quartiles: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         text = _NOTHING if self.mean is None else _number(self.mean)
-        if self.spread is not None:
+        if self.quartiles is not None:
+            text += " [{}, {}]".format(*map(_number, self.quartiles))
+        elif self.spread is not None:
             text += f" ± {_number(self.spread)}"
         return f"{text} ({self.failed} failed)" if self.failed else text
 
@@ -89,6 +95,12 @@ class ComparisonTable:
         """Largest number of runs behind a number of ours."""
         return max((row.n for row in self.rows), default=0)
 
+    @property
+    def spread_of_ours(self) -> str:
+        """What stands beside a mean of ours."""
+        in_quartiles = self.study.spread == QUARTILES
+        return "[lower and upper quartile]" if in_quartiles else "± standard deviation"
+
     def cells(self, line: Line) -> list[Value | str]:
         """Return the cells of a line in the order of the columns."""
         return [
@@ -104,7 +116,7 @@ class ComparisonTable:
         """What the numbers are."""
         common = ", ".join(f"{name} = {_shown(value)}" for name, value in self.common.items())
         spread = f", published ± {self.study.spread}" if self.published else ""
-        ours = f"Ours: mean ± standard deviation over {self.n} seeds{spread}."
+        ours = f"Ours: mean {self.spread_of_ours} over {self.n} seeds{spread}."
         return f"{common}. {ours}" if common else ours
 
     def to_markdown(self) -> str:
@@ -189,7 +201,7 @@ def _lines(study: Study, setting: Mapping[str, Any], rows: Sequence[Row]) -> lis
                 metric,
                 chance=Value(next((row.chance for row in found.values() if row.n), None)),
                 paper=paper,
-                ours=_best_marked(found, methods, perfect_level(metric), study.references),
+                ours=_best_marked(study, found, methods, perfect_level(metric)),
             )
         )
     times = {row.method: Value(row.seconds) for row in here}
@@ -206,15 +218,12 @@ def _published(study: Study, setting: Mapping[str, Any], metric: str) -> dict[st
 
 
 def _best_marked(
-    rows: Mapping[str, Row],
-    methods: Sequence[str],
-    perfect: float | None,
-    references: Collection[str],
+    study: Study, rows: Mapping[str, Row], methods: Sequence[str], perfect: float | None
 ) -> dict[str, Value]:
     distances = {
         name: abs(row.mean - perfect)
         for name, row in rows.items()
-        if row.mean is not None and perfect is not None and name not in references
+        if row.mean is not None and perfect is not None and name not in study.references
     }
     smallest = _number(min(distances.values())) if len(distances) > 1 else None
     values = {}
@@ -224,8 +233,14 @@ def _best_marked(
             values[name] = Value()
             continue
         best = name in distances and _number(distances[name]) == smallest
-        values[name] = Value(row.mean, row.sd, best, row.failed)
+        values[name] = Value(row.mean, row.sd, best, row.failed, _quartiles(study, row))
     return values
+
+
+def _quartiles(study: Study, row: Row) -> tuple[float, float] | None:
+    if study.spread != QUARTILES or row.lower_quartile is None or row.upper_quartile is None:
+        return None
+    return row.lower_quartile, row.upper_quartile
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:

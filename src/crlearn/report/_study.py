@@ -210,8 +210,8 @@ def _copies(outcome: Outcome) -> dict[str, str]:
 
 def _what_the_numbers_are(outcome: Outcome, beside: Sequence[str]) -> str:
     parts = [
-        "Ours: mean ± standard deviation over seeds, the best bold; n is the number of runs "
-        "behind it."
+        f"Ours: mean {outcome.table.spread_of_ours} over seeds, the best bold; n is the number of "
+        "runs behind it."
     ]
     if "paper" in beside:
         parts.append(f"Paper: published value ± {outcome.study.spread}.")
