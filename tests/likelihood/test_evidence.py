@@ -71,3 +71,24 @@ def test_the_objective_is_the_evidence_where_nothing_has_units() -> None:
     y, H, _ = _line()
     structure = Structure.start(H, complete(3))
     assert structure.objective(y) == pytest.approx(structure.evidence(y))
+
+
+def _network(n_rows: int = 800) -> tuple[Matrix, Matrix]:
+    """Whitened rows of two causes and their effect, a network of them, and the encoder."""
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((n_rows, 3)) * [1.0, 1.0, 0.2]
+    hidden = np.tanh(Z[:, :2] @ rng.standard_normal((2, 8)) + rng.standard_normal(8))
+    Z[:, 2] += hidden @ rng.standard_normal(8)
+    Z -= Z.mean(axis=0)
+    y = Z @ np.linalg.inv(np.linalg.cholesky(Z.T @ Z / n_rows)).T
+    return y, np.linalg.lstsq(y, Z, rcond=None)[0].T
+
+
+def test_units_from_other_starts_are_taken_where_they_fit_better() -> None:
+    y, H = _network()
+    poor = Structure.start(H, ((), (), (0, 1)), units=True)
+    better = poor.with_better_units(y)
+    assert better.evidence(y) < poor.evidence(y) - 10
+    assert better.shapes[0] is poor.shapes[0]
+    again = better.with_better_units(y)
+    assert again.shapes[2] is better.shapes[2]

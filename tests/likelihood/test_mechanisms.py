@@ -154,6 +154,13 @@ def test_shapes_go_flat_and_back() -> None:
     assert np.array_equal(shape.filled(flat).flat(), flat)
 
 
+def test_units_start_elsewhere() -> None:
+    shape = Shape.start(3, units=True)
+    starts = [shape, *shape.with_units_elsewhere()]
+    assert len({start.directions.tobytes() for start in starts}) == 4
+    assert {start.directions.shape for start in starts} == {shape.directions.shape}
+
+
 def test_parents_come_and_go() -> None:
     child, parents = _rows(n_parents=3)
     shape = Shape.start(3, units=True)

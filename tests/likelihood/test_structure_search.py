@@ -67,6 +67,20 @@ def test_missing_edges_are_added(world: tuple[Matrix, Matrix]) -> None:
     assert any(other is poor for other in search.not_taken)
 
 
+def test_a_polish_changes_nothing_where_there_are_no_units(world: tuple[Matrix, Matrix]) -> None:
+    y, H = world
+    search = StructureSearch(y, 3.0)
+    true = search.priced(Structure.start(H, Y_GRAPH).shaped(y))
+    assert search.polished(true) is true
+
+
+def test_a_polish_is_never_worse(world: tuple[Matrix, Matrix]) -> None:
+    y, H = world
+    search = StructureSearch(y, 3.0)
+    dense = search.priced(Structure.start(H, complete(4), units=True))
+    assert search.polished(dense).cost < dense.cost
+
+
 def test_what_has_an_edge_too_many_is_no_rival(world: tuple[Matrix, Matrix]) -> None:
     y, H = world
     search = StructureSearch(y, 3.0)

@@ -42,6 +42,7 @@ _STEPS_IN_A_METRIC = 40
 _LEAST_CURVATURE = 1 / 9  # for each row, of an encoder's entry
 _STEPS_WITHOUT_UNITS = 30
 _STEPS_OF_SHAPES = 15
+_STEPS_OF_OTHER_UNITS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +141,23 @@ class Structure:
                 )
                 if cost < costs[j]:
                     shapes[j] = additive
+        return replace(self, shapes=tuple(shapes))
+
+    def with_better_units(self, y: Matrix) -> Structure:
+        """Return the structure with units from other starts where these fit better.
+
+        The evidence of units has many optima, some tens of nats apart.
+        """
+        Z, costs, shapes = self.latents(y), self.costs(y), list(self.shapes)
+        for j, (parents, shape) in enumerate(zip(self.graph, self.shapes, strict=True)):
+            if not shape.n_units:
+                continue
+            for start in shape.with_units_elsewhere():
+                cost, found = refit(
+                    Z[:, j], Z[:, list(parents)], start, max_steps=_STEPS_OF_OTHER_UNITS
+                )
+                if cost < costs[j]:
+                    costs[j], shapes[j] = cost, found
         return replace(self, shapes=tuple(shapes))
 
     def with_units(self) -> Structure:

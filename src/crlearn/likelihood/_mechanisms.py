@@ -38,12 +38,15 @@ Matrix = NDArray[np.floating]
 
 N_UNITS = 12
 LEAST_LOG_PRECISION, MOST_LOG_PRECISION = -10.0, 14.0
-_WIDTH = 0.45  # of a ramp's bend, in standard deviations of the parent
-_KNOTS_ALONE, _KNOTS_AMONG_OTHERS = 9, 5
+# Of a parent alone, and of one among others: where units are, ramps may be coarse. The width of a
+# ramp's bend is in standard deviations of the parent.
+_KNOTS_ALONE, _KNOTS_AMONG_OTHERS = 13, 5
+_WIDTH_ALONE, _WIDTH_AMONG_OTHERS = 0.3, 0.45
 _FARTHEST_KNOT = 2.0
 _SD_OF_WEIGHTS = 2.5
 _SMALL_WEIGHT = 0.02  # mean square of weights that count as none
 _FIRST_LENGTH = 1.5
+_OTHER_STARTS = ((1, 0.4), (2, 0.4), (3, 1.0))  # seeds of directions, and their length
 _ROUNDING = 1e-8
 LEAST_CURVATURE_OF_WEIGHTS = 100.0  # in the steps of an optimiser
 
@@ -128,6 +131,12 @@ class Shape:
             return self
         directions, thresholds = _spread_units(self.n_parents)
         return replace(self, units=2.0, directions=directions, thresholds=thresholds)
+
+    def with_units_elsewhere(self) -> Iterator[Self]:
+        """Yield the shape with its units at other starts."""
+        for seed, length in _OTHER_STARTS:
+            directions, thresholds = _spread_units(self.n_parents, seed, length)
+            yield replace(self, units=2.0, directions=directions, thresholds=thresholds)
 
     def without(self, k: int) -> Self:
         """Return the shape without parent k."""
@@ -242,7 +251,7 @@ def functions_of(parents: Matrix, shape: Shape) -> Functions:
     distance = bends.reshape(p, len(knots), len(parents))
     np.subtract(causes[:, None], knots[:, None], out=distance)
     np.multiply(bends, bends, out=ramps)
-    ramps += _WIDTH**2
+    ramps += (_WIDTH_ALONE if p == 1 else _WIDTH_AMONG_OTHERS) ** 2
     np.sqrt(ramps, out=ramps)
     bends /= ramps
     if shape.n_units:
@@ -512,13 +521,13 @@ def _layout(p: int, n_units: int) -> tuple[int, int, Matrix, NDArray[np.intp], i
 
 
 @cache
-def _spread_units(p: int) -> tuple[Matrix, Matrix]:
+def _spread_units(p: int, seed: int = 0, length: float = _FIRST_LENGTH) -> tuple[Matrix, Matrix]:
     """Directions and thresholds that cover the sphere evenly."""
-    points = qmc.Sobol(p + 1, rng=0).random(16)[:N_UNITS]
+    points = qmc.Sobol(p + 1, rng=seed).random(16)[:N_UNITS]
     directions = norm.ppf(np.clip(points[:, :p], 0.01, 0.99))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     thresholds = (2 * points[:, p] - 1) * _FIRST_LENGTH
-    return _FIRST_LENGTH * directions, _FIRST_LENGTH * thresholds
+    return length * directions, length * thresholds
 
 
 @cache

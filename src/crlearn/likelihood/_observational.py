@@ -343,7 +343,7 @@ def _turned_and_improved(
     first: Sequence[str] | None = ("add",)
     while True:
         turned = with_turned_pairs(search, best, run, n_followed, enough)
-        best = search.improved(turned, first=first)
+        best = search.polished(search.improved(turned, first=first))
         if best.cost > turned.cost - enough:
             return best
         first = None
@@ -367,7 +367,8 @@ def decided_again(
     found = min(run(sparsified, orders), key=lambda candidate: candidate.cost)
     enough = _WORTH_A_ROUND * len(search.y)
     if found.cost > best.cost - enough:
-        return search.improved(min(found, best, key=lambda candidate: candidate.cost))
+        best = min(found, best, key=lambda candidate: candidate.cost)
+        return search.polished(search.improved(best))
     return _turned_and_improved(search, found, run, _FOLLOWED_WITH_MORE_ROWS, enough)
 
 

@@ -10,6 +10,7 @@ An edge must gain `edge_cost` nats, the price of having looked at many.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,7 @@ _BEHIND = 0.006
 # Nats for each row by which a move fails that is not tried again.
 _FAR_BEHIND = 0.02
 LEAST_GAIN = 0.3
-_STEPS_OF_A_REFIT = 60
+_STEPS_OF_A_REFIT, _STEPS_OF_A_POLISH = 60, 30
 _STEPS_TO_RANK_A_GAIN = 25
 _HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at once
 # Nats for each row that an edge seems worth and is; with units what seems so is less certain.
@@ -93,7 +94,15 @@ class StructureSearch:
 
     def refitted(self, candidate: Candidate) -> Candidate:
         """Fit what was found with other rows."""
-        return self.settled(candidate.structure, _STEPS_OF_A_REFIT)
+        return self.polished(self.settled(candidate.structure, _STEPS_OF_A_REFIT))
+
+    def polished(self, candidate: Candidate) -> Candidate:
+        """Try other starts of the units, so that structures are compared at good optima."""
+        structure = candidate.structure.with_better_units(self.y)
+        if all(map(operator.is_, structure.shapes, candidate.structure.shapes)):
+            return candidate
+        found = self.priced(structure.fitted(self.y, max_steps=_STEPS_OF_A_POLISH))
+        return min(found, candidate, key=lambda candidate: candidate.cost)
 
     def sparsified(self, structure: Structure, max_steps: int = 30) -> Candidate:
         """Drop edges from a dense graph: many at once while that works, then one by one."""
@@ -103,7 +112,7 @@ class StructureSearch:
             batch = [move for gain, move in ranked if gain < _HOPEFUL]
             found = self._drop_together(best, batch, max_steps)
             if found is None:
-                return self.improved(best, kinds=("drop",))
+                return self.polished(self.improved(best, kinds=("drop",)))
             best = found
 
     def improved(
