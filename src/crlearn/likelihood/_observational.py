@@ -6,8 +6,9 @@
    (`crlearn.likelihood._evidence`); what is not needed fades. Mechanisms are additive with
    products; if units of several parents help the best, all starts are fitted again with units.
 3. *Sparse graphs*: the best of them lose the edges that they do not need
-   (`crlearn.likelihood._structure_search`). In the best of these, pairs of latents are turned into
-   each other (`crlearn.likelihood._pair_turns`) and edges dropped and added, until neither gains.
+   (`crlearn.likelihood._structure_search`). In the best of these, or the best two, pairs of latents
+   are turned into each other (`crlearn.likelihood._pair_turns`) and edges dropped and added, until
+   neither gains.
 4. More rows decide again: the graph is filled up and loses edges once more, and if that gains,
    pairs are turned, too. Leaves that hide in it are looked for (`crlearn.likelihood._leaf_turns`);
    the others are its rivals.
@@ -75,10 +76,11 @@ class Start(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """How many of each are kept: starts of a degree, complete graphs, turns of pairs."""
+    """How many of each are kept: starts of a degree, complete and sparse graphs, turns of pairs."""
 
     starts: int
     sparsified: int
+    turned: int
     followed: int
 
 
@@ -198,8 +200,11 @@ def fit_observational(
         advance("pairs are turned")
         goes_on = len(more) > len(few)
         enough = _WORTH_A_ROUND * len(few) if goes_on else LEAST_GAIN
-        best = _turned_and_improved(search, sparse[0], workers.map, effort.followed, enough)
-        others = [*sparse[1:], *search.not_taken]
+        best, *others = distinct(
+            _turned_and_improved(search, start, workers.map, effort.followed, enough)
+            for start in sparse[: effort.turned]
+        )
+        others += [*sparse[effort.turned :], *search.not_taken]
         advance("more rows decide")
         if goes_on:
             kept = distinct([best, *others])[:_REFITTED]
@@ -225,7 +230,7 @@ def fit_observational(
 
 def _effort(n: int) -> Effort:
     """Fits of few latents are quick, and where few rows are to decide, there are more optima."""
-    return Effort(6, 6, 6) if n <= _FEW_LATENTS else Effort(3, 2, 4)
+    return Effort(6, 6, 1, 6) if n <= _FEW_LATENTS else Effort(3, 4, 2, 4)
 
 
 def starting_rotations(
