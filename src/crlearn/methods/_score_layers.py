@@ -37,8 +37,8 @@ Measured on the paper's process (line of four latents, ten worlds): with exact s
 1,000 to 50,000 rows (0.998, 0.999, 1.000, 1.000 with ``noise="regression"``), in 0.07 s for
 Algorithm 1 and 2,000 rows. Random graphs of 6, 8 and 10 latents with standardised squares, sine and
 tanh networks: all layers right, layer-wise 0.9999 or more (ten worlds each, worst 0.9997), where
-the regressions decide; 2 s for Algorithm 1, 10 latents and 50,000 rows. Scores estimated from 1,000
-rows, published settings: MAC 0.41 (Stein), 0.47 (sliced), 0.46 (flow), where chance is 0.42; no
+the regressions decide; 2.7 s for Algorithm 1, 10 latents, 50,000 rows. Scores estimated from 1,000
+rows, published settings: MAC 0.41 (Stein), 0.39 (sliced), 0.46 (flow), where chance is 0.42; no
 better with standardised latents. Half-samples overstate the noise of Stein's estimator: of 40
 Gaussian worlds none was rejected at level 0.05, and layers of a line show with 5,000 rows only.
 
