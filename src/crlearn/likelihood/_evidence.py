@@ -74,6 +74,11 @@ class Structure:
         """Number of edges."""
         return sum(map(len, self.graph))
 
+    @property
+    def has_units(self) -> bool:
+        """Whether some mechanism has units of several parents."""
+        return any(shape.n_units for shape in self.shapes)
+
     def latents(self, y: Matrix) -> Matrix:
         """Return the latents of whitened rows."""
         return (self.H @ y.T).T

@@ -4,14 +4,13 @@
    from many random ones; their cost does not depend on the number of rows.
 2. *Complete graphs*: from each start, encoder and mechanisms of all latents before, by evidence
    (`crlearn.likelihood._evidence`); what is not needed fades. Mechanisms are additive with
-   products; if units of several parents help the best, all starts are fitted again with units.
+   products; if units of several parents help, they have units, too.
 3. *Sparse graphs*: the best of them lose the edges that they do not need
-   (`crlearn.likelihood._structure_search`). In the best of these, or the best two, pairs of latents
-   are turned into each other (`crlearn.likelihood._pair_turns`) and edges dropped and added, until
-   neither gains.
-4. More rows decide again: the graph is filled up and loses edges once more, and if that gains,
-   pairs are turned, too. Leaves that hide in it are looked for (`crlearn.likelihood._leaf_turns`);
-   the others are its rivals.
+   (`crlearn.likelihood._structure_search`). In the best of these pairs of latents are turned into
+   each other (`crlearn.likelihood._pair_turns`) and edges dropped and added, until neither gains.
+4. More rows decide again: pairs are turned, without units only if the graph, filled up and made
+   sparse again, is better. Leaves that hide in it are looked for
+   (`crlearn.likelihood._leaf_turns`); the others are its rivals.
 
 Searches see some thousand rows at most, spread evenly; the last fit sees all. Time grows as
 n^2 x rows of the search x (functions of a latent)^2, and with the number of edges to decide on.
@@ -51,17 +50,17 @@ T = TypeVar("T")
 U = TypeVar("U")
 Priced = TypeVar("Priced", "Start", Candidate)
 
-_ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 10000, 2000
+_ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 10000, 2000
 _ROTATIONS = 40
-_MOST_LATENTS_FOR_CUBES, _FEW_LATENTS = 8, 5
+_FEW_LATENTS, _MANY_LATENTS = 5, 8
 _SAME_OPTIMUM = 0.3  # nats
 _STEPS_OF_A_ROTATION = {2: 100, 3: 30}
 _STEPS_OF_A_START, _STEPS_OF_A_LEADER = 30, 40
 _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 70, 200
-_LEADERS, _TRIED_WITH_UNITS = 4, 2
+_LEADERS = 4
 _UNITS_HELP = 20.0  # nats by which the best must be better with units
-_ORDERS = 4  # in which a graph is filled up
-_FOLLOWED_WITH_MORE_ROWS = 4  # turns of pairs
+_ORDERS = 2  # in which a graph is filled up
+_FOLLOWED_WITH_MORE_ROWS = 2  # turns of pairs
 _REFITTED, _MOST_RIVALS = 4, 20
 _STAGES = 6  # that progress is shown of
 _WORTH_A_ROUND = 0.001  # nats for each row that a round must gain where rows are many
@@ -76,11 +75,11 @@ class Start(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """How many of each are kept: starts of a degree, complete and sparse graphs, turns of pairs."""
+    """Rows of the search, and how many are followed: starts of a degree, graphs, turns of pairs."""
 
+    rows: int
     starts: int
     sparsified: int
-    turned: int
     followed: int
 
 
@@ -182,9 +181,8 @@ def fit_observational(
 ) -> ObservationalFit:
     """Fit whitened rows; `starts` are encoders to begin with in place of a search for them."""
     n = y.shape[1]
-    few = spread_rows(y, _ROWS_OF_THE_SEARCH)
-    more = spread_rows(y, _ROWS_OF_DECISIONS)
     edge_cost, effort = _EDGE_COST + np.log(n), _effort(n)
+    few, more = spread_rows(y, effort.rows), spread_rows(y, _ROWS_OF_DECISIONS)
     with (
         threadpool_limits(1),
         _Workers(len(few)) as workers,
@@ -196,15 +194,12 @@ def fit_observational(
         search = StructureSearch(few, edge_cost)
         dense = _dense_structures(starts, few, workers.map)
         advance("edges are dropped")
-        sparse = distinct(workers.map(search.sparsified, dense[: effort.sparsified]))
+        best, *others = distinct(workers.map(search.sparsified, dense[: effort.sparsified]))
         advance("pairs are turned")
         goes_on = len(more) > len(few)
         enough = _WORTH_A_ROUND * len(few) if goes_on else LEAST_GAIN
-        best, *others = distinct(
-            _turned_and_improved(search, start, workers.map, effort.followed, enough)
-            for start in sparse[: effort.turned]
-        )
-        others += [*sparse[effort.turned :], *search.not_taken]
+        best = _turned_and_improved(search, best, workers.map, effort.followed, enough)
+        others += search.not_taken
         advance("more rows decide")
         if goes_on:
             kept = distinct([best, *others])[:_REFITTED]
@@ -229,8 +224,10 @@ def fit_observational(
 
 
 def _effort(n: int) -> Effort:
-    """Fits of few latents are quick, and where few rows are to decide, there are more optima."""
-    return Effort(6, 6, 1, 6) if n <= _FEW_LATENTS else Effort(3, 4, 2, 4)
+    """Fits of few latents are quick; many have structures that 2,500 rows do not tell apart."""
+    if n <= _FEW_LATENTS:
+        return Effort(2500, 6, 6, 6)
+    return Effort(2500, 3, 4, 4) if n <= _MANY_LATENTS else Effort(5000, 6, 4, 4)
 
 
 def starting_rotations(
@@ -243,7 +240,7 @@ def starting_rotations(
     run = run or (lambda function, items: [function(item) for item in items])
     n = y.shape[1]
     found: list[Matrix] = []
-    for degree in (2, 3) if n <= _MOST_LATENTS_FOR_CUBES else (2,):
+    for degree in (2, 3) if n <= _MANY_LATENTS else (2,):
         model = PolynomialModel.of(y, degree)
         random = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(_ROTATIONS)]
         descend = partial(model.minimise, max_steps=_STEPS_OF_A_ROTATION[degree])
@@ -328,12 +325,9 @@ def _dense_structures(
     sums = run(additive, starts)
     order = np.argsort([fit.cost for fit in sums])
     leaders = run(settled, [sums[k].structure for k in order[:_LEADERS]])
-    richer = run(with_units, [starts[k] for k in order[:_TRIED_WITH_UNITS]])
+    richer = run(with_units, starts)
     gain = min(fit.cost for fit in leaders) - min(fit.cost for fit in richer)
-    if gain < _UNITS_HELP:
-        found = [*leaders, *(sums[k] for k in order[_LEADERS:])]
-    else:
-        found = richer + run(with_units, [starts[k] for k in order[_TRIED_WITH_UNITS:]])
+    found = richer if gain > _UNITS_HELP else [*leaders, *(sums[k] for k in order[_LEADERS:])]
     return [fit.structure for fit in distinct(found)]
 
 
@@ -360,21 +354,34 @@ def decided_again(
     rng: np.random.Generator,
     run: Callable[..., list],
 ) -> Candidate:
-    """Fill the graph up and drop edges again; if more rows decide otherwise, search on."""
-    orders = [random_order(best.structure.graph, rng) for _ in range(_ORDERS)]
+    """Search on with more rows: pairs are turned; without units the graph is filled up first.
+
+    To fill graphs up with units takes long, and led to nothing that turns do not find.
+    """
+    enough = _WORTH_A_ROUND * len(search.y)
+    if not best.structure.has_units:
+        filled = _filled_up_and_sparsified(search, best, rng, run)
+        if filled.cost > best.cost - enough:
+            best = min(filled, best, key=lambda candidate: candidate.cost)
+            return search.polished(search.improved(best))
+        best = filled
+    return _turned_and_improved(search, best, run, _FOLLOWED_WITH_MORE_ROWS, enough)
+
+
+def _filled_up_and_sparsified(
+    search: StructureSearch,
+    best: Candidate,
+    rng: np.random.Generator,
+    run: Callable[..., list],
+) -> Candidate:
+    """Give each latent all causes that some order allows, and drop edges again."""
 
     def sparsified(order: list[int]) -> Candidate:
-        graph = complete(len(order))
-        has_units = any(shape.n_units for shape in best.structure.shapes)
-        dense = Structure.start(best.structure.H[order], graph, units=has_units).shaped(search.y)
+        dense = Structure.start(best.structure.H[order], complete(len(order))).shaped(search.y)
         return search.sparsified(dense.fitted(search.y, max_steps=_STEPS_OF_A_LEADER))
 
-    found = min(run(sparsified, orders), key=lambda candidate: candidate.cost)
-    enough = _WORTH_A_ROUND * len(search.y)
-    if found.cost > best.cost - enough:
-        best = min(found, best, key=lambda candidate: candidate.cost)
-        return search.polished(search.improved(best))
-    return _turned_and_improved(search, found, run, _FOLLOWED_WITH_MORE_ROWS, enough)
+    orders = [random_order(best.structure.graph, rng) for _ in range(_ORDERS)]
+    return min(run(sparsified, orders), key=lambda candidate: candidate.cost)
 
 
 def random_order(graph: Graph, rng: np.random.Generator) -> list[int]:

@@ -32,6 +32,7 @@ _EIGHTH, _QUARTER = np.pi / 4, np.pi / 2  # of a whole turn
 _ROWS_TO_RANK = 2500
 _BEHIND = 0.03  # nats for each row that a turn may cost before edges are dropped
 _STEPS_OF_A_TRIAL = 15
+_AT_A_TIME = 2
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,10 @@ class Turn:
         for j in effects:
             parents[j] |= {*pair}
         parents[self.first], parents[self.second] = causes, causes | {self.first}
-        has_units = any(shape.n_units for shape in structure.shapes)
         graph = tuple(tuple(sorted(own)) for own in parents)
         shapes, changed = list(structure.shapes), [*pair, *effects]
         for j in changed:
-            shapes[j] = Shape.start(len(graph[j]), units=has_units)
+            shapes[j] = Shape.start(len(graph[j]), units=structure.has_units)
         return replace(structure, H=unit_rows(H), graph=graph, shapes=tuple(shapes)), changed
 
 
@@ -74,7 +74,7 @@ def with_turned_pairs(
     The most promising turns are followed until all needless edges are gone again.
     """
     while True:
-        found = _best_turn(search, best, run, n_followed)
+        found = _better_turn(search, best, run, n_followed, least_gain)
         if found.cost > best.cost - least_gain:
             return min(found, best, key=lambda candidate: candidate.cost)
         best = found
@@ -94,9 +94,14 @@ def turns_of(graph: Graph) -> Iterator[Turn]:
             yield Turn(first, second, angle)
 
 
-def _best_turn(
-    search: StructureSearch, best: Candidate, run: Callable[..., list], n_followed: int
+def _better_turn(
+    search: StructureSearch,
+    best: Candidate,
+    run: Callable[..., list],
+    n_followed: int,
+    least_gain: float,
 ) -> Candidate:
+    """Follow the most promising turns, some at a time, until one gains."""
     y = spread_rows(search.y, _ROWS_TO_RANK)
     noise_sd = best.structure.noises(y).std(axis=0)
 
@@ -108,9 +113,15 @@ def _best_turn(
     limit = best.structure.evidence(y) + _BEHIND * len(y)
     proposals = run(fitted, turns_of(best.structure.graph))
     promising = _best_of([found for found in proposals if found.cost < limit], n_followed)
-    reached = run(lambda candidate: search.sparsified(candidate.structure), promising)
-    found = min([best, *reached], key=lambda candidate: candidate.cost)
-    search.not_taken += [candidate for candidate in (best, *reached) if candidate is not found]
+    found = best
+    for k in range(0, len(promising), _AT_A_TIME):
+        some = promising[k : k + _AT_A_TIME]
+        reached = run(lambda candidate: search.sparsified(candidate.structure), some)
+        now = min([found, *reached], key=lambda candidate: candidate.cost)
+        search.not_taken += [other for other in (found, *reached) if other is not now]
+        found = now
+        if found.cost < best.cost - least_gain:
+            break
     return found
 
 

@@ -11,8 +11,9 @@ An edge must gain `edge_cost` nats, the price of having looked at many.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from crlearn.graph import ancestors
 from crlearn.likelihood._evidence import Structure, unit_rows
 from crlearn.likelihood._graph_search import Graph, adjacency_of, is_acyclic
 from crlearn.likelihood._mechanisms import Shape, functions_of, linear_effects, loss_without, refit
+from crlearn.likelihood._sinks import best_combination
 
 Matrix = NDArray[np.floating]
 
@@ -50,11 +52,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Move:
-    """A change of one edge: dropped or added."""
+    """A change of one edge: dropped or added.
+
+    If the cause had no effects, it may change with the edge: `taken` are latents and the multiples
+    of them that are added to it (`crlearn.likelihood._sinks`).
+    """
 
     kind: str
     cause: int
     effect: int
+    taken: tuple[tuple[int, float], ...] = field(default=(), compare=False)
 
     def apply(self, structure: Structure) -> Structure | None:
         """Return the changed structure; None if the move does not apply, or closes a cycle."""
@@ -63,6 +70,7 @@ class Move:
             return None
         if self.kind == "add":
             changed = _with_edge(structure, self.cause, self.effect)
+            changed = _counted_with(changed, self.cause, self.taken)
         else:
             changed = _without_edge(structure, self.cause, self.effect)
         return changed if is_acyclic(changed.graph) else None
@@ -154,34 +162,36 @@ class StructureSearch:
         """Return moves, the most promising first."""
         ranked = []
         if "drop" in kinds:
-            has_units = any(shape.n_units for shape in structure.shapes)
-            limit = (_HOPELESS_WITH_UNITS if has_units else _HOPELESS) * len(self.y)
+            hopeless = _HOPELESS_WITH_UNITS if structure.has_units else _HOPELESS
+            limit = hopeless * len(self.y)
             ranked += [pair for pair in self.ranked_losses(structure) if pair[0] < limit]
         if "add" in kinds:
-            gains = self._ranked_gains(structure).items()
-            added = [(gain, Move("add", *edge)) for edge, gain in gains]
+            added = chain(self._ranked_gains(structure), self._gains_of_sinks(structure))
             ranked += sorted(added, key=lambda pair: pair[0])[:_MOST_ADDITIONS]
         return [move for _, move in sorted(ranked, key=lambda pair: pair[0])]
 
-    def _ranked_gains(self, structure: Structure) -> dict[tuple[int, int], float]:
-        """Return what each further cause of a latent seems to gain."""
+    def _ranked_gains(self, structure: Structure) -> Iterator[tuple[float, Move]]:
+        """Yield what each further cause of a latent seems to gain."""
         y = spread_rows(self.y, _ROWS_TO_RANK_A_GAIN)
         Z, costs = structure.latents(y), structure.costs(y)
-        above = [set(ancestors(adjacency_of(structure.graph), j)) for j in range(len(costs))]
-        gains = {}
-        for effect, (parents, shape) in enumerate(
-            zip(structure.graph, structure.shapes, strict=True)
-        ):
-            for cause in set(range(len(costs))) - {effect, *parents}:
-                if effect in above[cause]:
-                    continue
-                more = tuple(sorted((*parents, cause)))
-                richer = shape.with_parent(more.index(cause)).with_units()
-                cost, _ = refit(
-                    Z[:, effect], Z[:, list(more)], richer, max_steps=_STEPS_TO_RANK_A_GAIN
-                )
-                gains[cause, effect] = cost - costs[effect] + self.edge_cost
-        return gains
+        for cause, effect in _possible_edges(structure.graph):
+            more = tuple(sorted((*structure.graph[effect], cause)))
+            shape = _richer(structure, effect, more.index(cause))
+            cost, _ = refit(Z[:, effect], Z[:, list(more)], shape, max_steps=_STEPS_TO_RANK_A_GAIN)
+            yield cost - costs[effect] + self.edge_cost, Move("add", cause, effect)
+
+    def _gains_of_sinks(self, structure: Structure) -> Iterator[tuple[float, Move]]:
+        """Yield what latents without effects seem to gain as causes, counted as it is best."""
+        Z, noises = structure.latents(self.y), structure.noises(self.y)
+        adjacency = adjacency_of(structure.graph)
+        is_sink = adjacency.any(axis=0) & ~adjacency.any(axis=1)
+        for cause, effect in _possible_edges(structure.graph):
+            if is_sink[cause]:
+                own = structure.graph[cause]
+                found = best_combination(noises[:, effect], Z[:, cause], Z[:, list(own)])
+                if found is not None:
+                    taken = tuple(zip(own, found.taken.tolist(), strict=True))
+                    yield found.gain + self.edge_cost, Move("add", cause, effect, taken)
 
     def _tried(self, best: Candidate, move: Move) -> Candidate | None:
         """Return what a move leads to, as far as it is followed; None if it does not apply."""
@@ -225,6 +235,26 @@ def spread_rows(y: Matrix, most: int) -> Matrix:
     return y[np.linspace(0, len(y) - 1, most).astype(int)]
 
 
+def _possible_edges(graph: Graph) -> Iterator[tuple[int, int]]:
+    """Yield causes and effects that are no edge, and as one would close no cycle."""
+    adjacency = adjacency_of(graph)
+    for cause in range(len(graph)):
+        above = {cause, *ancestors(adjacency, cause)}
+        for effect in range(len(graph)):
+            if effect not in above and cause not in graph[effect]:
+                yield cause, effect
+
+
+def _counted_with(
+    structure: Structure, latent: int, taken: Iterable[tuple[int, float]]
+) -> Structure:
+    """Add multiples of others to a latent."""
+    H = structure.H.copy()
+    for other, multiple in taken:
+        H[latent] += multiple * structure.H[other]
+    return replace(structure, H=unit_rows(H))
+
+
 def _absorbing(structure: Structure, old: Graph, y: Matrix) -> Structure:
     """Take what lost parents did linearly, beside the others, out of the latents themselves."""
     Z, H = structure.latents(y), structure.H.copy()
@@ -246,8 +276,13 @@ def _without_edge(structure: Structure, cause: int, effect: int) -> Structure:
 
 def _with_edge(structure: Structure, cause: int, effect: int) -> Structure:
     parents = tuple(sorted((*structure.graph[effect], cause)))
-    shape = structure.shapes[effect].with_parent(parents.index(cause)).with_units()
+    shape = _richer(structure, effect, parents.index(cause))
     return _changed(structure, effect, parents, shape)
+
+
+def _richer(structure: Structure, effect: int, k: int) -> Shape:
+    """Return the shape of a latent's mechanism with one parent more, at place k."""
+    return structure.shapes[effect].with_parent(k).with_units()
 
 
 def _changed(structure: Structure, j: int, parents: tuple[int, ...], shape: Shape) -> Structure:
