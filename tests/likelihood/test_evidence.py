@@ -60,7 +60,7 @@ def test_the_complete_graph_is_as_good_as_the_true_one() -> None:
 
 def test_useless_units_are_left_out() -> None:
     y, H, _ = _line()
-    structure = Structure.start(H, complete(3)).with_units()
+    structure = Structure.start(H, complete(3), units=True)
     assert structure.shapes[2].n_units > 0
     assert structure.shapes[1].n_units == 0
     kept = structure.fitted(y, max_steps=40).only_useful_units(y)

@@ -101,6 +101,7 @@ def test_one_latent() -> None:
     assert np.array_equal(fit.mechanisms(y), np.zeros_like(y))
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_starts_are_rotations(line: tuple[Matrix, Matrix]) -> None:
     y, _ = line
     for Q in starting_rotations(y, np.random.default_rng(0)):
@@ -146,6 +147,7 @@ def test_random_orders_have_causes_first_and_differ() -> None:
     assert orders == {(0, 2, 3, 1), (2, 0, 3, 1)}
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_edges_that_few_rows_missed_are_decided_on_again() -> None:
     rng = np.random.default_rng(0)
     Z = rng.standard_normal((1500, 3)) * [1.0, 0.5, 0.5]
@@ -158,3 +160,20 @@ def test_edges_that_few_rows_missed_are_decided_on_again() -> None:
     found = decided_again(search, missed, rng, lambda function, items: list(map(function, items)))
     assert found.cost < missed.cost - 100
     assert found.structure.n_edges == 2
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_with_units_more_rows_turn_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crlearn.likelihood._observational._filled_up_and_sparsified", None)
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((600, 3)) * [1.0, 1.0, 0.3]
+    Z[:, 2] += np.tanh(2 * Z[:, 0] + Z[:, 1]) - np.tanh(Z[:, 0] - 2 * Z[:, 1])
+    y = _whitened(Z)
+    H = np.linalg.lstsq(y, Z, rcond=None)[0].T
+    search = StructureSearch(y, edge_cost=4.0)
+    # The effect, counted as a cause of one of its causes.
+    wrong = Structure.start(H[[0, 2, 1]], ((), (0,), (0, 1)), units=True).shaped(y)
+    best = search.settled(wrong, max_steps=20)
+    assert best.structure.has_units
+    found = decided_again(search, best, rng, lambda function, items: list(map(function, items)))
+    assert found.cost < best.cost - 5

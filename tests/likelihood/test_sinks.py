@@ -50,8 +50,7 @@ def test_nothing_is_gained_where_there_is_nothing(line: Matrix) -> None:
 
 def test_what_the_causes_do_is_not_the_sink(line: Matrix) -> None:
     effect = np.random.default_rng(1).standard_normal(len(line)) + np.cos(2 * line[:, 0])
-    found = best_combination(effect, line[:, 2], line[:, :2])
-    assert found is None or found.gain > -3
+    assert best_combination(effect, line[:, 2], line[:, :2]) is None
 
 
 def test_a_move_outlives_the_graph_that_it_was_made_for() -> None:

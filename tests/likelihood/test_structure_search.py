@@ -90,9 +90,12 @@ def test_what_has_an_edge_too_many_is_no_rival(world: tuple[Matrix, Matrix]) -> 
 
 def test_no_cause_is_ranked_that_would_close_a_cycle(world: tuple[Matrix, Matrix]) -> None:
     y, H = world
-    gains = StructureSearch(y, 3.0)._ranked_gains(Structure.start(H, Y_GRAPH).shaped(y))
+    search, structure = StructureSearch(y, 3.0), Structure.start(H, Y_GRAPH).shaped(y)
+    gains = search._ranked_gains(structure)
     edges = {(move.cause, move.effect) for _, move in gains}
     assert edges == {(0, 2), (0, 3), (2, 3), (3, 2)}
+    sinks = {(move.cause, move.effect) for _, move in search._gains_of_sinks(structure)}
+    assert sinks <= {(2, 3), (3, 2)}
 
 
 def test_the_true_graph_is_left_alone(world: tuple[Matrix, Matrix]) -> None:

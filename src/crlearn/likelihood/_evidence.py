@@ -165,10 +165,6 @@ class Structure:
                     costs[j], shapes[j] = cost, found
         return replace(self, shapes=tuple(shapes))
 
-    def with_units(self) -> Structure:
-        """Return the structure with units in all mechanisms of several parents."""
-        return replace(self, shapes=tuple(shape.with_units() for shape in self.shapes))
-
 
 def unit_rows(H: Matrix) -> Matrix:
     """Return the encoder with rows of length one."""

@@ -52,7 +52,7 @@ Priced = TypeVar("Priced", "Start", Candidate)
 
 _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 10000, 2000
 _ROTATIONS = 40
-_FEW_LATENTS, _MANY_LATENTS = 5, 8
+_FEW_LATENTS, _NOT_YET_MANY = 5, 8
 _SAME_OPTIMUM = 0.3  # nats
 _STEPS_OF_A_ROTATION = {2: 100, 3: 30}
 _STEPS_OF_A_START, _STEPS_OF_A_LEADER = 30, 40
@@ -227,7 +227,7 @@ def _effort(n: int) -> Effort:
     """Fits of few latents are quick; many have structures that 2,500 rows do not tell apart."""
     if n <= _FEW_LATENTS:
         return Effort(2500, 6, 6, 6)
-    return Effort(2500, 3, 4, 4) if n <= _MANY_LATENTS else Effort(5000, 6, 4, 4)
+    return Effort(2500, 3, 4, 4) if n <= _NOT_YET_MANY else Effort(5000, 6, 4, 4)
 
 
 def starting_rotations(
@@ -240,7 +240,7 @@ def starting_rotations(
     run = run or (lambda function, items: [function(item) for item in items])
     n = y.shape[1]
     found: list[Matrix] = []
-    for degree in (2, 3) if n <= _MANY_LATENTS else (2,):
+    for degree in (2, 3) if n <= _NOT_YET_MANY else (2,):
         model = PolynomialModel.of(y, degree)
         random = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(_ROTATIONS)]
         descend = partial(model.minimise, max_steps=_STEPS_OF_A_ROTATION[degree])
@@ -336,7 +336,7 @@ def _turned_and_improved(
     best: Candidate,
     run: Callable[..., list],
     n_followed: int,
-    enough: float = LEAST_GAIN,
+    enough: float,
 ) -> Candidate:
     """Turn pairs of latents and move edges in turn, until neither gains enough."""
     first: Sequence[str] | None = ("add",)
@@ -354,9 +354,11 @@ def decided_again(
     rng: np.random.Generator,
     run: Callable[..., list],
 ) -> Candidate:
-    """Search on with more rows: pairs are turned; without units the graph is filled up first.
+    """Search on with more rows.
 
-    To fill graphs up with units takes long, and led to nothing that turns do not find.
+    With units in the graph pairs are turned. Without, it is filled up first, and pairs are turned
+    if that gained: to fill up is quick there; with units it takes long, and led to nothing that
+    turns do not find.
     """
     enough = _WORTH_A_ROUND * len(search.y)
     if not best.structure.has_units:
@@ -374,7 +376,7 @@ def _filled_up_and_sparsified(
     rng: np.random.Generator,
     run: Callable[..., list],
 ) -> Candidate:
-    """Give each latent all causes that some order allows, and drop edges again."""
+    """Give each latent all causes that some order allows, without units, and drop edges again."""
 
     def sparsified(order: list[int]) -> Candidate:
         dense = Structure.start(best.structure.H[order], complete(len(order))).shaped(search.y)

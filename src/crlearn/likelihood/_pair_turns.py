@@ -32,7 +32,7 @@ _EIGHTH, _QUARTER = np.pi / 4, np.pi / 2  # of a whole turn
 _ROWS_TO_RANK = 2500
 _BEHIND = 0.03  # nats for each row that a turn may cost before edges are dropped
 _STEPS_OF_A_TRIAL = 15
-_AT_A_TIME = 2
+_AT_A_TIME = 2  # whatever the number of threads, so that the answer does not depend on it
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Latents without effects, as another latent might see them.
 
 What such a latent, a sink, takes from its causes linearly is free: with any multiple of a cause
-added to it, its mechanism has a linear part more and the evidence is the same. An effect would
-settle it. So whether a sink has an effect cannot be seen at the encoder as it is: of all
+added to it, its mechanism has a linear part more and the evidence is about the same. An effect
+would settle it. So whether a sink has an effect cannot be seen at the encoder as it is: of all
 combinations of the sink and its causes, one may be what the other latent depends on. It is looked
 for here, from starts spread evenly over the combinations.
 """
@@ -28,7 +28,10 @@ _MOST_TAKEN = 10.0
 
 
 class Combination(NamedTuple):
-    """A sink with multiples of its causes, and nats by which it costs less than these alone."""
+    """A sink with multiples of its causes, and nats that it costs beyond these alone.
+
+    A gain is negative.
+    """
 
     taken: Matrix
     gain: float
@@ -57,9 +60,9 @@ def best_combination(noise: Matrix, sink: Matrix, causes: Matrix) -> Combination
         for start in starts[:_DESCENDED]
     ]
     best = min(reached, key=lambda found: found.fun)
-    taken = best.x[1:] / best.x[0]
-    if np.abs(taken).max() > _MOST_TAKEN:
+    if np.abs(best.x[1:]).max() > _MOST_TAKEN * np.abs(best.x[0]):
         return None
+    taken = best.x[1:] / best.x[0]
     seen = sink + causes @ taken
     together, _ = refit(noise, (seen / seen.std())[:, None], shape)
     alone, _ = refit(noise, causes, Shape.start(causes.shape[1]))

@@ -181,7 +181,10 @@ class StructureSearch:
             yield cost - costs[effect] + self.edge_cost, Move("add", cause, effect)
 
     def _gains_of_sinks(self, structure: Structure) -> Iterator[tuple[float, Move]]:
-        """Yield what latents without effects seem to gain as causes, counted as it is best."""
+        """Yield what latents with causes and no effects seem to gain as causes themselves.
+
+        They are counted as is best for it; the gain is beyond that of their causes.
+        """
         Z, noises = structure.latents(self.y), structure.noises(self.y)
         adjacency = adjacency_of(structure.graph)
         is_sink = adjacency.any(axis=0) & ~adjacency.any(axis=1)
