@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from crlearn.likelihood._mechanisms import (
+    LEAST_LOG_PRECISION,
     MOST_LOG_PRECISION,
     Shape,
     functions_of,
@@ -178,3 +181,22 @@ def test_steps_make_any_curvature_one() -> None:
     curvature = mixed.T @ mixed
     steps = steps_of_unit_curvature(curvature)
     assert np.allclose(steps.T @ curvature @ steps, np.eye(4), atol=1e-5)
+
+
+def test_parents_that_are_nearly_one_another_are_regressed_on() -> None:
+    child, parents = _rows(n_parents=1)
+    alike = np.column_stack([parents, parents * (1 + 1e-13)]) * 1e6
+    flat = replace(
+        Shape.start(2),
+        linear=np.full(2, LEAST_LOG_PRECISION),
+        products=np.full((2, 2), LEAST_LOG_PRECISION),
+    )
+    found = regress(child, alike, flat)
+    assert np.isfinite(found.value)
+    assert np.all(np.isfinite(found.coefficients))
+
+
+def test_curvature_with_rounding_is_factored() -> None:
+    column = np.random.default_rng(0).standard_normal(4)
+    curvature = np.outer(column, column) * (1 - 1e-7 * np.eye(4))
+    assert np.all(np.isfinite(steps_of_unit_curvature(curvature)))

@@ -28,13 +28,13 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, get_lapack_funcs, solve_triangular
+from scipy.linalg import get_lapack_funcs, solve_triangular
 from scipy.optimize import minimize
 from scipy.stats import norm, qmc
 
 Matrix = NDArray[np.floating]
 
-(_inverse_of_factor,) = get_lapack_funcs(("potri",), dtype=np.float64)
+_cholesky, _inverse_of_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
 N_UNITS = 12
 LEAST_LOG_PRECISION, MOST_LOG_PRECISION = -10.0, 14.0
@@ -48,6 +48,8 @@ _SMALL_WEIGHT = 0.02  # mean square of weights that count as none
 _FIRST_LENGTH = 1.5
 _OTHER_STARTS = ((1, 0.4), (2, 0.4), (3, 1.0))  # seeds of directions, and their length
 _ROUNDING = 1e-8
+# Shares by which a diagonal may grow.
+_ROUNDING_OF_A_FACTOR = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 LEAST_CURVATURE_OF_WEIGHTS = 100.0  # in the steps of an optimiser
 
 
@@ -282,7 +284,7 @@ def regress(child: Matrix, parents: Matrix, shape: Shape) -> Regression:
     precisions = _precisions(shape)
     gram = Phi.T @ Phi
     gram[np.diag_indices_from(gram)] += precisions
-    factor = cholesky(gram, lower=True, overwrite_a=True, check_finite=False)
+    factor = _factor(gram)
     log_volume = np.log(np.diag(factor)).sum()
     lower = np.tril(_inverse_of_factor(factor, lower=1)[0])
     covariance = lower + np.tril(lower, -1).T
@@ -434,7 +436,7 @@ def steps_of_unit_curvature(curvature: Matrix) -> Matrix:
     size = np.sqrt(np.diag(curvature))
     alike = curvature / size[:, None] / size
     alike[np.diag_indices_from(alike)] += _ROUNDING
-    factor = cholesky(alike, lower=True, check_finite=False)
+    factor = _factor(alike)
     steps = solve_triangular(factor, np.eye(len(factor)), lower=True, trans=1, check_finite=False)
     return steps / size[:, None]
 
@@ -460,6 +462,21 @@ def bounds(shape: Shape) -> tuple[Matrix, Matrix]:
         np.where(is_precision, LEAST_LOG_PRECISION, -np.inf),
         np.where(is_precision, MOST_LOG_PRECISION, np.inf),
     )
+
+
+def _factor(matrix: Matrix) -> Matrix:
+    """Return the lower Cholesky factor of a matrix that is positive definite but for rounding.
+
+    Functions of latents that are nearly one another can be so alike that rounding shows; and the
+    curvature of an encoder, where noises are small, is what is left of much larger numbers.
+    """
+    diagonal = np.diag_indices_from(matrix)
+    for share in _ROUNDING_OF_A_FACTOR:
+        matrix[diagonal] *= 1 + share
+        factor, failed = _cholesky(matrix, lower=1, clean=0)
+        if not failed:
+            return factor
+    raise np.linalg.LinAlgError("functions of the latents are too alike to be told apart")
 
 
 def _coefficients(child: Matrix, basis: Matrix) -> Matrix:

@@ -187,9 +187,10 @@ class StructureSearch:
         """
         Z, noises = structure.latents(self.y), structure.noises(self.y)
         adjacency = adjacency_of(structure.graph)
-        is_sink = adjacency.any(axis=0) & ~adjacency.any(axis=1)
+        has_causes, has_effects = np.any(adjacency, axis=0), np.any(adjacency, axis=1)
+        sinks = set(np.flatnonzero(has_causes & ~has_effects).tolist())
         for cause, effect in _possible_edges(structure.graph):
-            if is_sink[cause]:
+            if cause in sinks:
                 own = structure.graph[cause]
                 found = best_combination(noises[:, effect], Z[:, cause], Z[:, list(own)])
                 if found is not None:
