@@ -57,7 +57,7 @@ _SAME_OPTIMUM = 0.3  # nats
 _STEPS_OF_A_ROTATION = {2: 100, 3: 30}
 _STEPS_OF_A_START, _STEPS_OF_A_LEADER = 30, 40
 _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 70, 200
-_LEADERS = 4
+_LEADERS, _TRIED_WITH_UNITS = 4, 6
 _UNITS_HELP = 20.0  # nats by which the best must be better with units
 _ORDERS = 2  # in which a graph is filled up
 _FOLLOWED_WITH_MORE_ROWS = 2  # turns of pairs
@@ -325,9 +325,12 @@ def _dense_structures(
     sums = run(additive, starts)
     order = np.argsort([fit.cost for fit in sums])
     leaders = run(settled, [sums[k].structure for k in order[:_LEADERS]])
-    richer = run(with_units, starts)
+    richer = run(with_units, [starts[k] for k in order[:_TRIED_WITH_UNITS]])
     gain = min(fit.cost for fit in leaders) - min(fit.cost for fit in richer)
-    found = richer if gain > _UNITS_HELP else [*leaders, *(sums[k] for k in order[_LEADERS:])]
+    if gain < _UNITS_HELP:
+        found = [*leaders, *(sums[k] for k in order[_LEADERS:])]
+    else:
+        found = richer + run(with_units, [starts[k] for k in order[_TRIED_WITH_UNITS:]])
     return [fit.structure for fit in distinct(found)]
 
 
