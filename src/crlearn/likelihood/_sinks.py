@@ -24,7 +24,7 @@ Matrix = NDArray[np.floating]
 _STARTS_FOR_EACH_CAUSE, _MOST_STARTS = 12, 32
 _DESCENDED = 2
 _STEPS = 10
-_MOST_TAKEN = 10.0
+_MOST_TAKEN = 10.0  # of a cause, for one of the sink
 
 
 class Combination(NamedTuple):
