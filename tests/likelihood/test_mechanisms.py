@@ -12,6 +12,7 @@ from crlearn.likelihood._mechanisms import (
     LEAST_LOG_PRECISION,
     MOST_LOG_PRECISION,
     Shape,
+    curvature_along,
     functions_of,
     gradient,
     linear_effects,
@@ -194,6 +195,20 @@ def test_parents_that_are_nearly_one_another_are_regressed_on() -> None:
     found = regress(child, alike, flat)
     assert np.isfinite(found.value)
     assert np.all(np.isfinite(found.coefficients))
+
+
+def test_what_coefficients_leave_is_not_lost_in_rounding() -> None:
+    child, parents = _rows()
+    fit = regress(child, parents, Shape.start(2))
+    left = np.random.default_rng(1).standard_normal((len(child), 2))
+    left -= left.mean(axis=0)
+    functions = fit.functions.values
+    left -= functions @ np.linalg.lstsq(functions, left, rcond=None)[0]
+    explained = functions @ np.linalg.lstsq(functions, parents * 1e9, rcond=None)[0]
+    free = replace(fit, covariance=np.linalg.pinv(functions.T @ functions))
+    found = curvature_along(explained + left, free)
+    expected = left.T @ left * (len(child) / fit.spread)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * expected.max())
 
 
 def test_curvature_with_rounding_is_factored() -> None:

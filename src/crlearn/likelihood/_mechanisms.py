@@ -394,11 +394,15 @@ def prior_precisions_of_weights(shape: Shape) -> Matrix:
 
 
 def curvature_along(moved: Matrix, fit: Regression) -> Matrix:
-    """Return the Gauss-Newton curvature of the evidence if residuals move so, for each row."""
+    """Return the Gauss-Newton curvature of the evidence if residuals move so, for each row.
+
+    Coefficients follow. What they leave is computed for each row: as a difference of squares it is
+    lost in rounding where noise is small.
+    """
     moved = moved - moved.mean(axis=0)
-    explained = fit.functions.values.T @ moved
-    left = moved.T @ moved - explained.T @ fit.covariance @ explained
-    return left * (len(moved) / fit.spread)
+    functions = fit.functions.values
+    left = moved - functions @ (fit.covariance @ (functions.T @ moved))
+    return left.T @ left * (len(moved) / fit.spread)
 
 
 def refit(
