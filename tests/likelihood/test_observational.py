@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from crlearn.config import config_context
 from crlearn.data import make_observational
+from crlearn.likelihood import _observational
 from crlearn.likelihood._evidence import Structure
 from crlearn.likelihood._observational import (
     agreement,
@@ -18,7 +19,7 @@ from crlearn.likelihood._observational import (
     random_order,
     starting_rotations,
 )
-from crlearn.likelihood._structure_search import StructureSearch, spread_rows
+from crlearn.likelihood._structure_search import StructureSearch
 
 Matrix = NDArray[np.floating]
 
@@ -134,10 +135,16 @@ def test_agreement() -> None:
     assert agreement(noise, layers, mixed, ((1,), (0, 2))) < 0.8
 
 
-def test_spread_rows() -> None:
-    y = np.arange(10.0)[:, None]
-    assert spread_rows(y, 20) is y
-    assert spread_rows(y, 4)[:, 0].tolist() == [0, 3, 6, 9]
+def test_of_several_searches_the_best_counts(
+    line: tuple[Matrix, Matrix], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y, _ = line
+    one = fit_observational(y, rng=np.random.default_rng(0))
+    wider = _observational._effort(3)._replace(turned=3)
+    monkeypatch.setattr(_observational, "_effort", lambda n: wider)
+    several = fit_observational(y, rng=np.random.default_rng(0))
+    assert several.evidence < one.evidence + 0.5
+    assert len(several.rivals) >= len(one.rivals)
 
 
 def test_random_orders_have_causes_first_and_differ() -> None:

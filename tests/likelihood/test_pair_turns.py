@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from crlearn.likelihood import _pair_turns
 from crlearn.likelihood._evidence import Structure
 from crlearn.likelihood._pair_turns import Turn, turns_of, with_turned_pairs
 from crlearn.likelihood._structure_search import StructureSearch
@@ -32,7 +33,11 @@ def fork() -> tuple[Matrix, Matrix]:
     return y, np.linalg.lstsq(y, Z, rcond=None)[0].T
 
 
-def test_roots_that_were_mixed_are_turned_back(fork: tuple[Matrix, Matrix]) -> None:
+@pytest.mark.parametrize("rows_to_rank", [2500, 200])
+def test_roots_that_were_mixed_are_turned_back(
+    fork: tuple[Matrix, Matrix], monkeypatch: pytest.MonkeyPatch, rows_to_rank: int
+) -> None:
+    monkeypatch.setattr(_pair_turns, "_ROWS_TO_RANK", rows_to_rank)
     y, H = fork
     mixed = H.copy()
     mixed[0], mixed[1] = (H[0] + H[1]) / np.sqrt(2), (H[0] - H[1]) / np.sqrt(2)

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from crlearn.likelihood._evidence import Structure
+from crlearn.likelihood._graph_search import Graph
 from crlearn.likelihood._sinks import best_combination
 from crlearn.likelihood._structure_search import Move, StructureSearch
 
@@ -53,11 +54,20 @@ def test_what_the_causes_do_is_not_the_sink(line: Matrix) -> None:
     assert best_combination(effect, line[:, 2], line[:, :2]) is None
 
 
-def test_a_move_outlives_the_graph_that_it_was_made_for() -> None:
-    structure = Structure.start(np.eye(4), ((), (), (0,), ()))
+def test_a_sink_is_counted_with_its_own_causes() -> None:
+    structure = Structure.start(np.eye(4), ((), (), (0, 1), ()))
     moved = Move("add", 2, 3, ((0, 1.0), (1, 1.0))).apply(structure)
     assert moved is not None
+    assert moved.graph == ((), (), (0, 1), (2,))
     np.testing.assert_allclose(moved.H[2], [3**-0.5, 3**-0.5, 3**-0.5, 0])
+
+
+@pytest.mark.parametrize(
+    "graph", [((), (), (0,), ()), ((), (), (0, 1), (), (2,))], ids=["lost a cause", "no sink"]
+)
+def test_a_move_is_of_no_use_where_its_sink_has_changed(graph: Graph) -> None:
+    move = Move("add", 2, 3, ((0, 1.0), (1, 1.0)))
+    assert move.apply(Structure.start(np.eye(len(graph)), graph)) is None
 
 
 def test_an_edge_that_the_encoder_hides_is_added(line: Matrix) -> None:

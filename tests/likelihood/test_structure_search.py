@@ -7,7 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from crlearn.likelihood._evidence import Structure, complete
-from crlearn.likelihood._structure_search import Move, StructureSearch, _absorbing
+from crlearn.likelihood._structure_search import (
+    Move,
+    StructureSearch,
+    _absorbing,
+    telling_rows,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -131,3 +136,27 @@ def test_moves(move: Move, expected: tuple[tuple[int, ...], ...] | None) -> None
     assert (changed and changed.graph) == expected
     if changed is not None:
         assert [s.n_parents for s in changed.shapes] == [len(p) for p in changed.graph]
+
+
+def test_rows_are_spread_evenly() -> None:
+    y = np.arange(-4.5, 5)[:, None] / 5
+    assert telling_rows(y, 20) is y
+    assert telling_rows(y, 4)[:, 0].tolist() == y[[0, 3, 6, 9], 0].tolist()
+
+
+def test_rows_far_out_are_among_those_that_tell() -> None:
+    y = np.random.default_rng(0).standard_normal((5000, 3))
+    y[[17, 2500, 4321]] *= [[30.0], [80.0], [50.0]]
+    some = telling_rows(y, 500)
+    assert len(some) == 500
+    assert len(np.unique(some, axis=0)) == 500
+    assert {tuple(row) for row in y[[17, 2500, 4321]]} <= {tuple(row) for row in some}
+    assert np.sum(np.linalg.norm(some, axis=1) > 10) == 3
+
+
+def test_few_rows_are_far_out() -> None:
+    y = np.random.default_rng(0).standard_normal((5000, 3))
+    y[::10] *= 100
+    some = np.linalg.norm(telling_rows(y, 500), axis=1)
+    assert np.all(np.sort(np.linalg.norm(y, axis=1))[-10:] == np.sort(some)[-10:])
+    assert np.mean(some > 10) < 0.15

@@ -6,14 +6,16 @@
    (`crlearn.likelihood._evidence`); what is not needed fades. Mechanisms are additive with
    products; if units of several parents help, they have units, too.
 3. *Sparse graphs*: the best of them lose the edges that they do not need
-   (`crlearn.likelihood._structure_search`). In the best of these pairs of latents are turned into
-   each other (`crlearn.likelihood._pair_turns`) and edges dropped and added, until neither gains.
+   (`crlearn.likelihood._structure_search`). In the best of these, with many latents in two, pairs
+   of latents are turned into each other (`crlearn.likelihood._pair_turns`) and edges dropped and
+   added, until neither gains.
 4. More rows decide again: pairs are turned, without units only if the graph, filled up and made
    sparse again, is better. Leaves that hide in it are looked for
    (`crlearn.likelihood._leaf_turns`); the others are its rivals.
 
-Searches see some thousand rows at most, spread evenly; the last fit sees all. Time grows as
-n^2 x rows of the search x (functions of a latent)^2, and with the number of edges to decide on.
+Searches see some thousand rows at most, those far out among them; the last fit sees all. Time
+grows as n^2 x rows of the search x (functions of a latent)^2, and with the number of edges to
+decide on.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from crlearn.likelihood._structure_search import (
     LEAST_GAIN,
     Candidate,
     StructureSearch,
-    spread_rows,
+    telling_rows,
 )
 from crlearn.progress import progress_bar
 
@@ -50,14 +52,14 @@ T = TypeVar("T")
 U = TypeVar("U")
 Priced = TypeVar("Priced", "Start", Candidate)
 
-_ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 10000, 2000
+_ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 10000, 2000
 _ROTATIONS = 40
 _FEW_LATENTS, _NOT_YET_MANY = 5, 8
 _SAME_OPTIMUM = 0.3  # nats
 _STEPS_OF_A_ROTATION = {2: 100, 3: 30}
 _STEPS_OF_A_START, _STEPS_OF_A_LEADER = 30, 40
 _STEPS_WITH_UNITS, _STEPS_OF_THE_LAST = 70, 200
-_LEADERS, _TRIED_WITH_UNITS = 4, 6
+_LEADERS = 6
 _UNITS_HELP = 20.0  # nats by which the best must be better with units
 _ORDERS = 2  # in which a graph is filled up
 _FOLLOWED_WITH_MORE_ROWS = 2  # turns of pairs
@@ -75,11 +77,15 @@ class Start(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """Rows of the search, and how many are followed: starts of a degree, graphs, turns of pairs."""
+    """How many are followed.
 
-    rows: int
+    Starts of a degree, complete graphs that lose edges, sparse ones whose pairs are turned, and
+    turns of each.
+    """
+
     starts: int
     sparsified: int
+    turned: int
     followed: int
 
 
@@ -182,7 +188,7 @@ def fit_observational(
     """Fit whitened rows; `starts` are encoders to begin with in place of a search for them."""
     n = y.shape[1]
     edge_cost, effort = _EDGE_COST + np.log(n), _effort(n)
-    few, more = spread_rows(y, effort.rows), spread_rows(y, _ROWS_OF_DECISIONS)
+    few, more = telling_rows(y, _ROWS_OF_THE_SEARCH), telling_rows(y, _ROWS_OF_DECISIONS)
     with (
         threadpool_limits(1),
         _Workers(len(few)) as workers,
@@ -194,12 +200,15 @@ def fit_observational(
         search = StructureSearch(few, edge_cost)
         dense = _dense_structures(starts, few, workers.map)
         advance("edges are dropped")
-        best, *others = distinct(workers.map(search.sparsified, dense[: effort.sparsified]))
+        sparse = distinct(workers.map(search.sparsified, dense[: effort.sparsified]))
         advance("pairs are turned")
         goes_on = len(more) > len(few)
         enough = _WORTH_A_ROUND * len(few) if goes_on else LEAST_GAIN
-        best = _turned_and_improved(search, best, workers.map, effort.followed, enough)
-        others += search.not_taken
+        turned = [
+            _turned_and_improved(search, start, workers.map, effort.followed, enough)
+            for start in sparse[: effort.turned]
+        ]
+        best, *others = distinct([*turned, *sparse, *search.not_taken])
         advance("more rows decide")
         if goes_on:
             kept = distinct([best, *others])[:_REFITTED]
@@ -224,10 +233,12 @@ def fit_observational(
 
 
 def _effort(n: int) -> Effort:
-    """Fits of few latents are quick; many have structures that 2,500 rows do not tell apart."""
+    """Fits of few latents are quick; with many latents a search may end in a wrong structure."""
     if n <= _FEW_LATENTS:
-        return Effort(2500, 6, 6, 6)
-    return Effort(2500, 3, 4, 4) if n <= _NOT_YET_MANY else Effort(5000, 6, 4, 4)
+        return Effort(starts=6, sparsified=6, turned=1, followed=6)
+    if n <= _NOT_YET_MANY:
+        return Effort(starts=3, sparsified=4, turned=1, followed=4)
+    return Effort(starts=6, sparsified=6, turned=2, followed=4)
 
 
 def starting_rotations(
@@ -325,12 +336,12 @@ def _dense_structures(
     sums = run(additive, starts)
     order = np.argsort([fit.cost for fit in sums])
     leaders = run(settled, [sums[k].structure for k in order[:_LEADERS]])
-    richer = run(with_units, [starts[k] for k in order[:_TRIED_WITH_UNITS]])
+    richer = run(with_units, [starts[k] for k in order[:_LEADERS]])
     gain = min(fit.cost for fit in leaders) - min(fit.cost for fit in richer)
     if gain < _UNITS_HELP:
         found = [*leaders, *(sums[k] for k in order[_LEADERS:])]
     else:
-        found = richer + run(with_units, [starts[k] for k in order[_TRIED_WITH_UNITS:]])
+        found = richer + run(with_units, [starts[k] for k in order[_LEADERS:]])
     return [fit.structure for fit in distinct(found)]
 
 

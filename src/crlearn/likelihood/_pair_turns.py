@@ -23,7 +23,7 @@ from crlearn.likelihood._structure_search import (
     LEAST_GAIN,
     Candidate,
     StructureSearch,
-    spread_rows,
+    telling_rows,
 )
 
 Matrix = NDArray[np.floating]
@@ -102,21 +102,14 @@ def _better_turn(
     least_gain: float,
 ) -> Candidate:
     """Follow the most promising turns, some at a time, until one gains."""
-    y = spread_rows(search.y, _ROWS_TO_RANK)
-    noise_sd = best.structure.noises(y).std(axis=0)
 
-    def fitted(turn: Turn) -> Candidate:
-        structure, changed = turn.apply(best.structure, noise_sd)
-        structure = structure.shaped(y, changed).fitted(y, max_steps=_STEPS_OF_A_TRIAL)
-        return Candidate(structure, structure.evidence(y))
+    def followed(turn: Turn) -> Candidate:
+        return search.sparsified(_fitted(turn, best.structure, search.y))
 
-    limit = best.structure.evidence(y) + _BEHIND * len(y)
-    proposals = run(fitted, turns_of(best.structure.graph))
-    promising = _best_of([found for found in proposals if found.cost < limit], n_followed)
+    promising = _promising_turns(best.structure, telling_rows(search.y, _ROWS_TO_RANK), run)
     found = best
-    for k in range(0, len(promising), _AT_A_TIME):
-        some = promising[k : k + _AT_A_TIME]
-        reached = run(lambda candidate: search.sparsified(candidate.structure), some)
+    for k in range(0, min(len(promising), n_followed), _AT_A_TIME):
+        reached = run(followed, promising[k : min(k + _AT_A_TIME, n_followed)])
         now = min([found, *reached], key=lambda candidate: candidate.cost)
         search.not_taken += [other for other in (found, *reached) if other is not now]
         found = now
@@ -125,5 +118,23 @@ def _better_turn(
     return found
 
 
-def _best_of(candidates: list[Candidate], number: int) -> list[Candidate]:
-    return sorted(candidates, key=lambda candidate: candidate.cost)[:number]
+def _promising_turns(structure: Structure, y: Matrix, run: Callable[..., list]) -> list[Turn]:
+    """Return the turns that cost little before edges are dropped, the best first.
+
+    What few rows say of a turn is a hint, and no start for a fit of all of them: that can end in
+    another optimum.
+    """
+    structure = structure.fitted(y)
+
+    def cost(turn: Turn) -> float:
+        return _fitted(turn, structure, y).evidence(y)
+
+    turns = list(turns_of(structure.graph))
+    limit = structure.evidence(y) + _BEHIND * len(y)
+    ranked = sorted(zip(run(cost, turns), turns, strict=True), key=lambda pair: pair[0])
+    return [turn for cost, turn in ranked if cost < limit]
+
+
+def _fitted(turn: Turn, structure: Structure, y: Matrix) -> Structure:
+    turned, changed = turn.apply(structure, structure.noises(y).std(axis=0))
+    return turned.shaped(y, changed).fitted(y, max_steps=_STEPS_OF_A_TRIAL)

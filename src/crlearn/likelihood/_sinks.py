@@ -59,14 +59,20 @@ def best_combination(noise: Matrix, sink: Matrix, causes: Matrix) -> Combination
         minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
         for start in starts[:_DESCENDED]
     ]
-    best = min(reached, key=lambda found: found.fun)
-    if np.abs(best.x[1:]).max() > _MOST_TAKEN * np.abs(best.x[0]):
+    counting = [found for found in reached if _counts(found.x)]
+    if not counting:
         return None
-    taken = best.x[1:] / best.x[0]
+    direction = min(counting, key=lambda found: found.fun).x
+    taken = direction[1:] / direction[0]
     seen = sink + causes @ taken
     together, _ = refit(noise, (seen / seen.std())[:, None], shape)
     alone, _ = refit(noise, causes, Shape.start(causes.shape[1]))
     return Combination(taken, float(together - alone))
+
+
+def _counts(direction: Matrix) -> bool:
+    """Whether the sink has some weight beside its causes."""
+    return np.abs(direction[1:]).max() <= _MOST_TAKEN * np.abs(direction[0])
 
 
 @cache

@@ -17,6 +17,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from crlearn.graph import ancestors
 from crlearn.likelihood._evidence import Structure, unit_rows
@@ -40,6 +41,8 @@ _HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at o
 _HOPELESS, _HOPELESS_WITH_UNITS = 0.02, 0.1
 _MOST_ADDITIONS = 4
 _ROWS_TO_RANK_A_GAIN = 5000
+_MOST_FAR_OUT = 0.02  # share of some rows that are far out
+_ONE_OF_A_GAUSSIAN = 0.1  # rows of a Gaussian that are expected as far out
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +57,8 @@ class Candidate:
 class Move:
     """A change of one edge: dropped or added.
 
-    If the cause had no effects, it may change with the edge: `taken` are latents and the multiples
-    of them that are added to it (`crlearn.likelihood._sinks`).
+    If the cause has no effects, it may change with the edge: `taken` are its own causes and the
+    multiples of them that are added to it (`crlearn.likelihood._sinks`).
     """
 
     kind: str
@@ -68,12 +71,19 @@ class Move:
         is_edge = self.cause in structure.graph[self.effect]
         if is_edge == (self.kind == "add") or self.effect in structure.graph[self.cause]:
             return None
+        if self.taken and not self._still_takes(structure.graph):
+            return None
         if self.kind == "add":
             changed = _with_edge(structure, self.cause, self.effect)
             changed = _counted_with(changed, self.cause, self.taken)
         else:
             changed = _without_edge(structure, self.cause, self.effect)
         return changed if is_acyclic(changed.graph) else None
+
+    def _still_takes(self, graph: Graph) -> bool:
+        """Whether the cause has the causes that it had when the move was found, and no effects."""
+        has_effects = any(self.cause in parents for parents in graph)
+        return not has_effects and graph[self.cause] == tuple(other for other, _ in self.taken)
 
 
 class StructureSearch:
@@ -127,15 +137,16 @@ class StructureSearch:
         self, best: Candidate, kinds: Sequence[str] = KINDS, first: Sequence[str] | None = None
     ) -> Candidate:
         """Try moves of single edges until none gains; `first` are the kinds of the first round."""
-        now, hopeless = kinds if first is None else first, set[Move]()
+        now, hopeless = kinds if first is None else first, set[tuple[Move, bool]]()
         while True:
             before = best.cost
             for move in self._moves(best.structure, now):
-                if move in hopeless:
+                way = (move, bool(move.taken))
+                found = None if way in hopeless else self._tried(best, move)
+                if found is None:
                     continue
-                found = self._tried(best, move)
-                if found is None or found.cost > best.cost + _FAR_BEHIND * len(self.y):
-                    hopeless.add(move)
+                if found.cost > best.cost + _FAR_BEHIND * len(self.y):
+                    hopeless.add(way)
                     continue
                 if found.cost < best.cost - LEAST_GAIN:
                     self.not_taken.append(best)
@@ -166,13 +177,15 @@ class StructureSearch:
             limit = hopeless * len(self.y)
             ranked += [pair for pair in self.ranked_losses(structure) if pair[0] < limit]
         if "add" in kinds:
-            added = chain(self._ranked_gains(structure), self._gains_of_sinks(structure))
-            ranked += sorted(added, key=lambda pair: pair[0])[:_MOST_ADDITIONS]
+            added: dict[Move, tuple[float, Move]] = {}  # of the ways to add an edge the best
+            for pair in chain(self._ranked_gains(structure), self._gains_of_sinks(structure)):
+                added[pair[1]] = min(pair, added.get(pair[1], pair), key=lambda pair: pair[0])
+            ranked += sorted(added.values(), key=lambda pair: pair[0])[:_MOST_ADDITIONS]
         return [move for _, move in sorted(ranked, key=lambda pair: pair[0])]
 
     def _ranked_gains(self, structure: Structure) -> Iterator[tuple[float, Move]]:
         """Yield what each further cause of a latent seems to gain."""
-        y = spread_rows(self.y, _ROWS_TO_RANK_A_GAIN)
+        y = telling_rows(self.y, _ROWS_TO_RANK_A_GAIN)
         Z, costs = structure.latents(y), structure.costs(y)
         for cause, effect in _possible_edges(structure.graph):
             more = tuple(sorted((*structure.graph[effect], cause)))
@@ -185,7 +198,8 @@ class StructureSearch:
 
         They are counted as is best for it; the gain is beyond that of their causes.
         """
-        Z, noises = structure.latents(self.y), structure.noises(self.y)
+        y = telling_rows(self.y, _ROWS_TO_RANK_A_GAIN)
+        Z, noises = structure.latents(y), structure.noises(y)
         adjacency = adjacency_of(structure.graph)
         has_causes, has_effects = np.any(adjacency, axis=0), np.any(adjacency, axis=1)
         sinks = set(np.flatnonzero(has_causes & ~has_effects).tolist())
@@ -202,6 +216,8 @@ class StructureSearch:
         changed = move.apply(best.structure)
         if changed is None:
             return None
+        if move.taken:
+            changed = changed.shaped(self.y, [move.cause])
         return self._followed(_absorbing(changed, best.structure.graph, self.y), best.cost)
 
     def _followed(self, structure: Structure, goal: float) -> Candidate:
@@ -232,11 +248,22 @@ class StructureSearch:
         return None
 
 
-def spread_rows(y: Matrix, most: int) -> Matrix:
-    """Return at most so many rows, spread evenly."""
-    if len(y) <= most:
+def telling_rows(y: Matrix, most: int) -> Matrix:
+    """Return at most so many rows: some that are far out, and others, spread evenly.
+
+    Products of latents have long tails, and where noise is small a few rows in them determine the
+    encoder: a fit without those would not hold for all rows.
+    """
+    n_rows, n = y.shape
+    if n_rows <= most:
         return y
-    return y[np.linspace(0, len(y) - 1, most).astype(int)]
+    distance = np.einsum("ij,ij->i", y, y)
+    unheard_of = chi2.isf(_ONE_OF_A_GAUSSIAN / n_rows, n)
+    n_far = min(int(_MOST_FAR_OUT * most), int((distance > unheard_of).sum()))
+    by_distance = np.argsort(distance, kind="stable")
+    near, far = np.sort(by_distance[: n_rows - n_far]), by_distance[n_rows - n_far :]
+    spread = near[np.linspace(0, len(near) - 1, most - n_far).astype(int)]
+    return y[np.sort(np.concatenate([spread, far]))]
 
 
 def _possible_edges(graph: Graph) -> Iterator[tuple[int, int]]:
