@@ -197,6 +197,18 @@ def test_parents_that_are_nearly_one_another_are_regressed_on() -> None:
     assert np.all(np.isfinite(found.coefficients))
 
 
+def test_curvature_is_that_of_the_penalised_squares() -> None:
+    child, parents = _rows()
+    step = np.random.default_rng(1).standard_normal(len(child)) + parents.sum(axis=1)
+
+    def spread(child: Matrix) -> float:
+        return regress(child, parents, Shape.start(2)).spread
+
+    curvature = (spread(child + step) + spread(child - step)) / 2 - spread(child)
+    found = curvature_along(step[:, None], regress(child, parents, Shape.start(2)))
+    assert found[0, 0] == pytest.approx(curvature * len(child) / spread(child))
+
+
 def test_what_coefficients_leave_is_not_lost_in_rounding() -> None:
     child, parents = _rows()
     fit = regress(child, parents, Shape.start(2))
@@ -205,7 +217,11 @@ def test_what_coefficients_leave_is_not_lost_in_rounding() -> None:
     functions = fit.functions.values
     left -= functions @ np.linalg.lstsq(functions, left, rcond=None)[0]
     explained = functions @ np.linalg.lstsq(functions, parents * 1e9, rcond=None)[0]
-    free = replace(fit, covariance=np.linalg.pinv(functions.T @ functions))
+    free = replace(
+        fit,
+        covariance=np.linalg.pinv(functions.T @ functions),
+        precisions=np.zeros(functions.shape[1]),
+    )
     found = curvature_along(explained + left, free)
     expected = left.T @ left * (len(child) / fit.spread)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * expected.max())

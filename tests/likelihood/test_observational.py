@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ from crlearn.likelihood._observational import (
     random_order,
     starting_rotations,
 )
-from crlearn.likelihood._structure_search import StructureSearch
+from crlearn.likelihood._structure_search import Candidate, StructureSearch
 
 Matrix = NDArray[np.floating]
 
@@ -139,12 +141,25 @@ def test_of_several_searches_the_best_counts(
     line: tuple[Matrix, Matrix], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     y, _ = line
-    one = fit_observational(y, rng=np.random.default_rng(0))
-    wider = _observational._effort(3)._replace(turned=3)
+    reached: list[Candidate] = []
+    chosen: list[Candidate] = []
+
+    def better_each_time(search: StructureSearch, start: Candidate, *_: object) -> Candidate:
+        reached.append(replace(start, cost=start.cost - 1000.0 * len(reached)))
+        return reached[-1]
+
+    def remembered(search: StructureSearch, best: Candidate) -> Candidate:
+        chosen.append(best)
+        return best
+
+    wider = _observational._effort(3)._replace(turned=2)
     monkeypatch.setattr(_observational, "_effort", lambda n: wider)
-    several = fit_observational(y, rng=np.random.default_rng(0))
-    assert several.evidence < one.evidence + 0.5
-    assert len(several.rivals) >= len(one.rivals)
+    monkeypatch.setattr(_observational, "_turned_and_improved", better_each_time)
+    monkeypatch.setattr(_observational, "with_hidden_leaves", remembered)
+    fit = fit_observational(y, rng=np.random.default_rng(0))
+    assert len(reached) == 2
+    assert chosen[0] is reached[1]
+    assert len(fit.rivals) > 0
 
 
 def test_random_orders_have_causes_first_and_differ() -> None:

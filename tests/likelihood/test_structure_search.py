@@ -154,6 +154,11 @@ def test_rows_far_out_are_among_those_that_tell() -> None:
     assert np.sum(np.linalg.norm(some, axis=1) > 10) == 3
 
 
+def test_rows_without_tails_are_spread_evenly() -> None:
+    y = np.random.default_rng(0).uniform(-1, 1, (5000, 3))
+    assert np.array_equal(telling_rows(y, 500), y[np.linspace(0, 4999, 500).astype(int)])
+
+
 def test_few_rows_are_far_out() -> None:
     y = np.random.default_rng(0).standard_normal((5000, 3))
     y[::10] *= 100

@@ -214,6 +214,8 @@ class Regression:
         What is left of the latent.
     coefficients, covariance
         Of the functions; the covariance is in units of the noise variance.
+    precisions
+        Of the prior of the coefficients, in the same units.
     spread
         Penalised sum of squares.
     functions, means
@@ -224,6 +226,7 @@ class Regression:
     residual: Matrix
     coefficients: Matrix
     covariance: Matrix
+    precisions: Matrix
     spread: float
     functions: Functions
     means: Matrix
@@ -274,9 +277,9 @@ def regress(child: Matrix, parents: Matrix, shape: Shape) -> Regression:
     child = child - child.mean()
     if not shape.n_parents:
         spread = float(child @ child)
-        nothing = Functions(np.zeros((n_rows, 0)), np.zeros((n_rows, 0)))
+        nothing, none = Functions(np.zeros((n_rows, 0)), np.zeros((n_rows, 0))), np.zeros(0)
         value = 0.5 * n_rows * np.log(spread / n_rows)
-        return Regression(value, child, np.zeros(0), np.zeros((0, 0)), spread, nothing, np.zeros(0))
+        return Regression(value, child, none, np.zeros((0, 0)), none, spread, nothing, none)
     functions = functions_of(parents, shape)
     means = functions.values.mean(axis=0)
     Phi = functions.values
@@ -294,7 +297,9 @@ def regress(child: Matrix, parents: Matrix, shape: Shape) -> Regression:
     spread = float(residual @ residual + precisions @ coefficients**2)
     value = 0.5 * n_rows * np.log(spread / n_rows) + log_volume - 0.5 * np.log(precisions).sum()
     value += _prior_of_units(shape)[0]
-    return Regression(value, residual, coefficients, covariance, spread, functions, means)
+    return Regression(
+        value, residual, coefficients, covariance, precisions, spread, functions, means
+    )
 
 
 def slope(child: Matrix, parents: Matrix, shape: Shape) -> Slope:
@@ -401,8 +406,10 @@ def curvature_along(moved: Matrix, fit: Regression) -> Matrix:
     """
     moved = moved - moved.mean(axis=0)
     functions = fit.functions.values
-    left = moved - functions @ (fit.covariance @ (functions.T @ moved))
-    return left.T @ left * (len(moved) / fit.spread)
+    following = fit.covariance @ (functions.T @ moved)
+    left = moved - functions @ following
+    penalty = following.T @ (fit.precisions[:, None] * following)
+    return (left.T @ left + penalty) * (len(moved) / fit.spread)
 
 
 def refit(

@@ -208,7 +208,8 @@ def fit_observational(
             _turned_and_improved(search, start, workers.map, effort.followed, enough)
             for start in sparse[: effort.turned]
         ]
-        best, *others = distinct([*turned, *sparse, *search.not_taken])
+        best = min(turned, key=lambda candidate: candidate.cost)
+        others = [other for other in (*turned, *sparse, *search.not_taken) if other is not best]
         advance("more rows decide")
         if goes_on:
             kept = distinct([best, *others])[:_REFITTED]

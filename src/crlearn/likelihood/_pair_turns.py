@@ -106,10 +106,11 @@ def _better_turn(
     def followed(turn: Turn) -> Candidate:
         return search.sparsified(_fitted(turn, best.structure, search.y))
 
-    promising = _promising_turns(best.structure, telling_rows(search.y, _ROWS_TO_RANK), run)
+    rows = telling_rows(search.y, _ROWS_TO_RANK)
+    promising = _promising_turns(best.structure, rows, run)[:n_followed]
     found = best
-    for k in range(0, min(len(promising), n_followed), _AT_A_TIME):
-        reached = run(followed, promising[k : min(k + _AT_A_TIME, n_followed)])
+    for k in range(0, len(promising), _AT_A_TIME):
+        reached = run(followed, promising[k : k + _AT_A_TIME])
         now = min([found, *reached], key=lambda candidate: candidate.cost)
         search.not_taken += [other for other in (found, *reached) if other is not now]
         found = now
@@ -132,7 +133,7 @@ def _promising_turns(structure: Structure, y: Matrix, run: Callable[..., list]) 
     turns = list(turns_of(structure.graph))
     limit = structure.evidence(y) + _BEHIND * len(y)
     ranked = sorted(zip(run(cost, turns), turns, strict=True), key=lambda pair: pair[0])
-    return [turn for cost, turn in ranked if cost < limit]
+    return [turn for value, turn in ranked if value < limit]
 
 
 def _fitted(turn: Turn, structure: Structure, y: Matrix) -> Structure:

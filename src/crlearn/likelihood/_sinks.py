@@ -40,7 +40,7 @@ class Combination(NamedTuple):
 def best_combination(noise: Matrix, sink: Matrix, causes: Matrix) -> Combination | None:
     """Return the sink with what of its causes explains another latent's noise best.
 
-    None if the sink hardly counts beside them: then it is they that explain it.
+    None if it hardly counts beside them at any optimum: then it is they that explain it.
     """
     basis = np.column_stack([sink, causes])
     shape = Shape.start(1)

@@ -41,8 +41,8 @@ _HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at o
 _HOPELESS, _HOPELESS_WITH_UNITS = 0.02, 0.1
 _MOST_ADDITIONS = 4
 _ROWS_TO_RANK_A_GAIN = 5000
-_MOST_FAR_OUT = 0.02  # share of some rows that are far out
-_ONE_OF_A_GAUSSIAN = 0.1  # rows of a Gaussian that are expected as far out
+_MOST_FAR_OUT = 0.02  # share of a sample that is taken for being far out
+_EXPECTED_OF_A_GAUSSIAN = 0.1  # rows beyond what counts as far out
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,10 +257,10 @@ def telling_rows(y: Matrix, most: int) -> Matrix:
     n_rows, n = y.shape
     if n_rows <= most:
         return y
-    distance = np.einsum("ij,ij->i", y, y)
-    unheard_of = chi2.isf(_ONE_OF_A_GAUSSIAN / n_rows, n)
-    n_far = min(int(_MOST_FAR_OUT * most), int((distance > unheard_of).sum()))
-    by_distance = np.argsort(distance, kind="stable")
+    squared = np.einsum("ij,ij->i", y, y)
+    unheard_of = chi2.isf(_EXPECTED_OF_A_GAUSSIAN / n_rows, n)
+    n_far = min(int(_MOST_FAR_OUT * most), int((squared > unheard_of).sum()))
+    by_distance = np.argsort(squared, kind="stable")
     near, far = np.sort(by_distance[: n_rows - n_far]), by_distance[n_rows - n_far :]
     spread = near[np.linspace(0, len(near) - 1, most - n_far).astype(int)]
     return y[np.sort(np.concatenate([spread, far]))]
