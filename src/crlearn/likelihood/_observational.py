@@ -423,7 +423,7 @@ def _rivals(best: Candidate, others: Iterable[Candidate], y: Matrix) -> tuple[Ri
                 structure.H,
                 structure.graph,
                 theirs,
-                max(other.cost - best.cost, 0.0),
+                max(float(other.cost - best.cost), 0.0),
                 agreement(noise, layers, structure.noises(y), theirs),
             )
         )

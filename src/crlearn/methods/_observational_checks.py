@@ -69,7 +69,7 @@ def determination_check(fit: ObservationalFit, other: Rival | None) -> Check:
         return Check(name, None, "a single latent has no structure")
     if other is None:
         return Check(name, True, f"all {len(fit.rivals)} rivals that were kept are the same answer")
-    passed = other.evidence_gap >= _ENOUGH_NATS
+    passed = bool(other.evidence_gap >= _ENOUGH_NATS)
     detail = (
         f"the best rival with another answer (agreement of noises {other.agreement:.2f}, below "
         f"{_SAME_ANSWER}) is {other.evidence_gap:.1f} nats worse, and {_ENOUGH_NATS:.0f} are "
