@@ -20,7 +20,7 @@ from crlearn.data import make_observational
 from crlearn.exceptions import AssumptionWarning
 from crlearn.metrics import chance_level, correlation_matrix, evaluate
 
-world = make_observational(n_latents=4, n_features=8, graph="y", n_samples=1000, random_state=0)
+world = make_observational(n_latents=4, n_features=8, graph="y", n_samples=2000, random_state=0)
 print(world)
 
 # %%
