@@ -30,6 +30,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from crlearn.inputs import whitening
+
 REPEATS = 3
 LONG = 20.0  # seconds after which a fit is not repeated
 LIMIT = 900.0  # seconds after which it is given up
@@ -87,7 +89,6 @@ def oracle(job: Job) -> Row:
     import numpy as np
 
     from crlearn.graph import layers
-    from crlearn.methods._baselines import whitening
     from crlearn.methods._score_layers import upstream_layers
     from crlearn.metrics import layer_recovery
     from crlearn.scores import ExactJacobians

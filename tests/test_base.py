@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.base import Scaling, check_columns, latents_of
+from crlearn.base import latents_of
+from crlearn.inputs import Scaling, check_columns
 
 
 @pytest.mark.parametrize("shape", [(5000, 3), (7, 20)])

@@ -34,12 +34,20 @@ FORMAT = 1
 
 # The classes that a file may name, by the module they live in.
 _RECORDS = {
-    "crlearn.result": ("Check", "Guarantee", "LinearDecoder", "LinearEncoder", "Result"),
-    "crlearn.nets": ("MLP", "NetworkMap"),
+    "crlearn.result": (
+        "Alternative",
+        "Check",
+        "GoodnessOfFit",
+        "Guarantee",
+        "LinearDecoder",
+        "LinearEncoder",
+        "Result",
+    ),
+    "crlearn.nets._mlp": ("MLP", "NetworkMap"),
     "crlearn.scores._splines": ("CubicSplines",),
     "crlearn.scores._structured": ("StructuredScore",),
     "crlearn.methods._denoiser": ("Denoiser",),
-    "crlearn.likelihood._observational": ("Mechanism", "Mechanisms"),
+    "crlearn.likelihood.observational._search": ("Mechanism", "Mechanisms"),
     "crlearn.methods._layer_regression": ("Basis", "Regression"),
     "crlearn.methods._observational": ("MechanismNoise",),
     "crlearn.methods._score_layers": ("NoiseEncoder",),

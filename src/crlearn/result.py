@@ -115,6 +115,42 @@ class Check:
         return f"{self.name}: {mark} ({self.detail})"
 
 
+@dataclass(frozen=True)
+class GoodnessOfFit:
+    """Likelihood ratio of the fitted model to a saturated one.
+
+    The ratio is calibrated: noise need not be Gaussian for its p-value to hold. `inflation` is how
+    much larger than under Gaussian noise it was expected to be.
+    """
+
+    ratio: float
+    freedom: int
+    p_value: float
+    inflation: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """A competing structure: another explanation of the same data.
+
+    Attributes
+    ----------
+    adjacency
+        ``adjacency[i, j]`` is True if its latent i causes its latent j.
+    layers
+        Its layers, childless latents first; None where the method has none.
+    gap
+        Nats of log evidence by which it is behind the answer.
+    agreement
+        Of its latents with those of the answer, layer by layer; 1 if the answer is the same.
+    """
+
+    adjacency: NDArray[np.bool_]
+    layers: tuple[tuple[int, ...], ...] | None
+    gap: float
+    agreement: float
+
+
 def installed_versions() -> dict[str, str]:
     """Versions of what determines the numbers of a fit."""
     packages = ("jax", "numpy", "scipy", "scikit-learn")
@@ -143,8 +179,22 @@ class Result:
         ``adjacency[i, j]`` is True if latent i causes latent j; None if no graph is recovered.
     targets
         ``targets[e, j]`` is True if environment e was found to intervene on latent j, or None.
+    layers
+        Latents of each layer, childless ones first; None if the method states none.
+    blocks
+        Latents that can only be recovered together; None if the method states none.
+    noise_encoder
+        Map from observations to exogenous noises, or None.
     checks
         Assumptions that were tested on the data.
+    goodness_of_fit
+        Test of the fitted model against a saturated one, or None.
+    edge_p_values
+        ``edge_p_values[i, j]`` is that of the edge from i to j, 1 where there is none; or None.
+    encoder_standard_errors
+        Of what each row of the encoder has of the other latents, or None.
+    alternatives
+        Competing structures, the best first.
     history
         Training curves, one array for each quantity.
     details
@@ -162,7 +212,14 @@ class Result:
     decoder: Callable[[NDArray[np.floating]], NDArray[np.floating]] | None = None
     adjacency: NDArray[np.bool_] | None = None
     targets: NDArray[np.bool_] | None = None
+    layers: tuple[tuple[int, ...], ...] | None = None
+    blocks: tuple[tuple[int, ...], ...] | None = None
+    noise_encoder: Encoder | None = None
     checks: tuple[Check, ...] = ()
+    goodness_of_fit: GoodnessOfFit | None = None
+    edge_p_values: NDArray[np.floating] | None = None
+    encoder_standard_errors: NDArray[np.floating] | None = None
+    alternatives: tuple[Alternative, ...] = ()
     history: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"

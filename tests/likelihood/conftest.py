@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from crlearn.likelihood._pools import Moments
+from crlearn.likelihood.core._moments import Moments
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.base import read_environments
 from crlearn.bench import ExactPosterior
 from crlearn.data import make_multi_domain
 from crlearn.exceptions import IdentifiabilityError
+from crlearn.inputs import read_environments
+from crlearn.inputs._known import read_domains
 from crlearn.methods._f_modelling import ScoreOptions, denoised_span, empirical_bayes_crl
-from crlearn.methods._known_domains import read_domains
 from crlearn.metrics import frobenius, relmse
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.base import BaseCRL, read_environments
+from crlearn.base import BaseCRL
 from crlearn.graph import topological_order
+from crlearn.inputs import read_environments
 from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
 
 if TYPE_CHECKING:

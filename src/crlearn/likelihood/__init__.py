@@ -4,19 +4,10 @@ One engine serves observational, interventional, multi-node and multi-domain dat
 of environments that share a mechanism, and parents; it knows no method.
 """
 
-from crlearn.likelihood._additive import AdditiveModel
-from crlearn.likelihood._domain_moments import Domains, Invariance
-from crlearn.likelihood._domain_search import Unmixing, find_unmixing
-from crlearn.likelihood._gaussian import expand, minimise, objective
-from crlearn.likelihood._graph_search import (
-    Found,
-    Graph,
-    adjacency_of,
-    best_graph_at,
-    climb,
-    graph_of,
-)
-from crlearn.likelihood._linear_search import (
+from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood.domains._search import Unmixing, find_unmixing
+from crlearn.likelihood.domains._start import Domains, Invariance
+from crlearn.likelihood.interventional._linear import (
     GoodnessOfFit,
     LinearFit,
     LinearProblem,
@@ -26,12 +17,21 @@ from crlearn.likelihood._linear_search import (
     rows_inside,
     standard_errors,
 )
-from crlearn.likelihood._noise_graph import CurvedAnswer, refine_nonlinear
-from crlearn.likelihood._noise_search import NoisyFit, fit_with_noise
-from crlearn.likelihood._nonlinear_search import NonlinearFit, fit_nonlinear
-from crlearn.likelihood._observational import ObservationalFit, Rival, fit_observational
-from crlearn.likelihood._pools import Moments, Pools
-from crlearn.likelihood._targets import TargetFit, find_targets
+from crlearn.likelihood.interventional._noise import NoisyFit, fit_with_noise
+from crlearn.likelihood.interventional._noise_graph import CurvedAnswer, refine_nonlinear
+from crlearn.likelihood.interventional._nonlinear import NonlinearFit, fit_nonlinear
+from crlearn.likelihood.nodes._linear import expand, minimise, objective
+from crlearn.likelihood.nodes._selected import AdditiveModel
+from crlearn.likelihood.observational._search import ObservationalFit, Rival, fit_observational
+from crlearn.likelihood.search._edges import (
+    Found,
+    Graph,
+    adjacency_of,
+    best_graph_at,
+    climb,
+    graph_of,
+)
+from crlearn.likelihood.targets._search import TargetFit, find_targets
 
 __all__ = [
     "AdditiveModel",

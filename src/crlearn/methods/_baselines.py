@@ -16,7 +16,8 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from crlearn.base import BaseCRL, Scaling, check_columns, choose_n_latents
+from crlearn.base import BaseCRL
+from crlearn.inputs import whitening
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
 PCA_GUARANTEE = Guarantee(
@@ -30,27 +31,6 @@ ICA_GUARANTEE = Guarantee(
     text="each latent up to scale and order, if the mixing is linear and the latents are "
     "independent with at most one of them Gaussian; no graph",
 )
-
-
-def whitening(
-    X: NDArray[np.floating], n_latents: int | None
-) -> tuple[LinearEncoder, tuple[Check, ...]]:
-    """Return the map to the leading principal components with variance one, and column checks."""
-    scaling = Scaling.of(X)
-    variances, directions = np.linalg.eigh(scaling.gram(X))
-    rank, checks = check_columns(X, scaling, variances)
-    n = choose_n_latents(n_latents, rank)
-    variances, directions = variances[::-1][:n], directions[:, ::-1][:, :n]
-    if X.shape[1] > len(X):  # directions among the rows
-        directions = scaling(X).T @ directions / np.sqrt(np.maximum(variances, 1e-300) * len(X))
-    leading = _with_fixed_signs(directions) / np.sqrt(variances)
-    return LinearEncoder(leading.T / scaling.scale, scaling.mean), checks
-
-
-def _with_fixed_signs(directions: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Make the largest entry of each column positive, so that rounding cannot turn it around."""
-    largest = np.abs(directions).argmax(axis=0)
-    return directions * np.sign(directions[largest, np.arange(directions.shape[1])])
 
 
 def pca_baseline(X: NDArray[np.floating], n_latents: int | None = None) -> Result:

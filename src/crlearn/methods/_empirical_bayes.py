@@ -16,16 +16,17 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from crlearn.base import BaseCRL, read_environments
+from crlearn.base import BaseCRL
 from crlearn.exceptions import AssumptionWarning
-from crlearn.methods._denoiser import Denoiser, Posterior
-from crlearn.methods._f_modelling import ScoreOptions, denoised_span, empirical_bayes_crl
-from crlearn.methods._known_domains import (
+from crlearn.inputs import (
     intervened_rows,
     read_domains,
+    read_environments,
     read_graph,
     read_weights,
 )
+from crlearn.methods._denoiser import Denoiser, Posterior
+from crlearn.methods._f_modelling import ScoreOptions, denoised_span, empirical_bayes_crl
 from crlearn.result import Result
 
 Matrix = NDArray[np.floating]

@@ -35,14 +35,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.base import Environments, check_environment_sizes
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import topological_order
+from crlearn.inputs import Environments, KnownDomains, check_environment_sizes
 from crlearn.likelihood import Domains, Unmixing, find_unmixing
 from crlearn.methods._denoiser import Denoiser, root_of, whitened
 from crlearn.methods._domain_checks import domain_checks, knots_check
 from crlearn.methods._empirical_bayes_paper import em_f_modelling, match_columns
-from crlearn.methods._known_domains import KnownDomains
 from crlearn.methods._measurement import Measurement, measure
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import CubicSplines, StructuredScore

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from crlearn.base import Environments, Scaling
 from crlearn.likelihood import (
     GoodnessOfFit,
     Graph,
@@ -19,48 +18,12 @@ from crlearn.likelihood import (
     NonlinearFit,
     refine_nonlinear,
 )
-from crlearn.result import Check, LinearEncoder
+from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 
 FITS = 1e-3  # p-value below which linear latents are given up
 _INVISIBLE = 0.01
-
-
-def reference_of(environments: Environments) -> tuple[int, Check]:
-    """Return the position of the observational environment, and how it was found."""
-    name = "reference environment"
-    if environments.reference is not None:
-        label = environments.labels[environments.reference]
-        return environments.reference, Check(name, True, f"{label}, as given")
-    zero = np.flatnonzero(environments.labels == 0)
-    if len(zero):
-        return int(zero[0]), Check(name, True, "the one labelled 0")
-    return 0, Check(
-        name,
-        False,
-        f"none is labelled 0, so {environments.labels[0]} was taken; name it by reference=",
-    )
-
-
-def reference_first(environments: Environments) -> NDArray[np.intp]:
-    """Return the positions of the environments, the reference first."""
-    reference, _ = reference_of(environments)
-    others = [e for e in range(len(environments)) if e != reference]
-    return np.array([reference, *others], dtype=np.intp)
-
-
-def by_environment(
-    rows: Matrix, environments: Environments, order: NDArray[np.intp]
-) -> list[Matrix]:
-    """Return the rows of the environments in an order; none may have too few."""
-    small = environments.counts <= rows.shape[1]
-    if small.any():
-        raise ValueError(
-            f"Every environment needs more than {rows.shape[1]} rows, one for each latent and one "
-            f"more. Too few are in: {', '.join(map(str, environments.labels[small][:8]))}."
-        )
-    return [rows[environments.codes == e] for e in order]
 
 
 def visibility_check(moments: Moments, labels: NDArray[Any]) -> Check:
@@ -125,18 +88,3 @@ def with_any_noise(
     if noisy is None:
         return found
     return replace(found, H=noisy.H, graph=noisy.graph, bic=noisy.bic, any_noise=True)
-
-
-def in_readable_units(matrix: Matrix, X: Matrix, environments: Environments) -> LinearEncoder:
-    """Give each latent sd 1 in the reference environment, and a positive largest coefficient.
-
-    Coefficients are compared for standardised features, so that units do not matter.
-    """
-    reference, _ = reference_of(environments)
-    rows = X[environments.codes == reference]
-    scale = (rows @ matrix.T).std(axis=0)
-    standardised = matrix * Scaling.of(X).scale
-    largest = np.abs(standardised).argmax(axis=1)
-    signs = np.where(standardised[np.arange(len(matrix)), largest] < 0, -1.0, 1.0)
-    matrix = matrix * (signs / np.where(scale > 0, scale, 1.0))[:, None]
-    return LinearEncoder(matrix, Scaling.of(rows).mean)

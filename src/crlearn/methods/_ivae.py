@@ -31,8 +31,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from crlearn.base import (
-    BaseCRL,
+from crlearn.base import BaseCRL
+from crlearn.config import device_name
+from crlearn.exceptions import IdentifiabilityError
+from crlearn.inputs import (
     Environments,
     Scaling,
     check_columns,
@@ -40,8 +42,6 @@ from crlearn.base import (
     choose_n_latents,
     read_environments,
 )
-from crlearn.config import device_name
-from crlearn.exceptions import IdentifiabilityError
 from crlearn.nets import ACTIVATIONS, MLP, NetworkMap
 from crlearn.result import Check, Guarantee, Result
 from crlearn.train import Settings, Training, train

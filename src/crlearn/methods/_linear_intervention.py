@@ -47,14 +47,19 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from crlearn.base import (
-    BaseCRL,
-    Environments,
-    check_environment_sizes,
-    read_environments,
-)
+from crlearn.base import BaseCRL
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import transitive_closure
+from crlearn.inputs import (
+    Environments,
+    by_environment,
+    check_environment_sizes,
+    in_readable_units,
+    read_environments,
+    reference_first,
+    reference_of,
+    whitening,
+)
 from crlearn.likelihood import (
     LinearFit,
     LinearProblem,
@@ -71,15 +76,10 @@ from crlearn.likelihood import (
     rows_inside,
     standard_errors,
 )
-from crlearn.methods._baselines import whitening
 from crlearn.methods._interventional import (
     FITS,
-    by_environment,
     fit_check,
     fit_details,
-    in_readable_units,
-    reference_first,
-    reference_of,
     visibility_check,
     with_any_noise,
 )

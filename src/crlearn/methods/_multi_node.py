@@ -41,8 +41,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from crlearn.base import BaseCRL, Environments, check_environment_sizes, read_environments
+from crlearn.base import BaseCRL
 from crlearn.graph import topological_order, transitive_closure
+from crlearn.inputs import (
+    Environments,
+    by_environment,
+    check_environment_sizes,
+    in_readable_units,
+    read_environments,
+    reference_first,
+    reference_of,
+    whitening,
+)
 from crlearn.likelihood import (
     LinearFit,
     LinearProblem,
@@ -56,15 +66,10 @@ from crlearn.likelihood import (
     fit_with_noise,
     graph_of,
 )
-from crlearn.methods._baselines import whitening
 from crlearn.methods._interventional import (
     FITS,
-    by_environment,
     fit_check,
     fit_details,
-    in_readable_units,
-    reference_first,
-    reference_of,
     visibility_check,
     with_any_noise,
 )

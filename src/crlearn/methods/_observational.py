@@ -37,9 +37,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.base import BaseCRL, Scaling
+from crlearn.base import BaseCRL
+from crlearn.inputs import Scaling, whitening
 from crlearn.likelihood import Rival, adjacency_of, fit_observational
-from crlearn.methods._baselines import whitening
 from crlearn.methods._observational_checks import (
     best_other_answer,
     determination_check,

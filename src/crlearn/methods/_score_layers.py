@@ -58,8 +58,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state, check_scalar
 
-from crlearn.base import Scaling
-from crlearn.methods._baselines import whitening
+from crlearn.inputs import Scaling, whitening
 from crlearn.methods._layer_regression import Regression, fit_regression
 from crlearn.methods._leaves import (
     Evidence,

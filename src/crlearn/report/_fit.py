@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.base import BaseCRL, Scaling, latents_of
+from crlearn.base import BaseCRL, latents_of
 from crlearn.data import Dataset, Truth
 from crlearn.graph import cpdag, transitive_closure
+from crlearn.inputs import Scaling
 from crlearn.metrics import Evaluation, evaluate, match
 from crlearn.report._drawing import Drawing, graph_drawing, graphs_beside_each_other
 from crlearn.report._heatmap import correlation_map, environment_means

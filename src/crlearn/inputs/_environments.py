@@ -1,0 +1,115 @@
+"""`y` read as environment labels: which rows belong together, and which are the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.exceptions import IdentifiabilityError
+from crlearn.result import Check
+
+Matrix = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Environments:
+    """`y` read as environment labels.
+
+    Attributes
+    ----------
+    labels
+        The distinct labels in order.
+    codes
+        Position of each row's label in `labels`.
+    counts
+        Rows of each environment.
+    reference
+        Position of the reference (observational) environment, or None.
+    """
+
+    labels: NDArray[Any]
+    codes: NDArray[np.intp]
+    counts: NDArray[np.intp]
+    reference: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def read_environments(y: NDArray[Any], reference: Any = None, *, fewest: int = 2) -> Environments:
+    """Read environment labels; the reference environment is the one labelled `reference`."""
+    try:
+        labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise ValueError(
+            "y must hold labels of one kind, all numbers or all strings, and none missing. "
+            f"Got a mixture ({error})."
+        ) from error
+    shown = _listed(labels)
+    if len(labels) < fewest:
+        raise IdentifiabilityError(
+            f"y must name at least {fewest} environments. Got {len(labels)} ({shown}). "
+            "Data of a single environment need a method that works without labels."
+        )
+    if reference is None:
+        return Environments(labels, codes, counts)
+    places = np.flatnonzero(labels == reference) if np.ndim(reference) == 0 else []
+    if len(places) == 0:
+        raise ValueError(
+            f"The reference environment {reference!r} is not among the labels in y: {shown}. "
+            "Name one of these with reference=."
+        )
+    return Environments(labels, codes, counts, int(places[0]))
+
+
+def check_environment_sizes(environments: Environments, n_latents: int) -> Check:
+    """Check that each environment has more rows than there are latents."""
+    small = environments.labels[environments.counts <= n_latents]
+    return Check(
+        "environment sizes",
+        len(small) == 0,
+        f"environments with no more rows than the {n_latents} latents: {_listed(small) or 'none'}",
+    )
+
+
+def reference_of(environments: Environments) -> tuple[int, Check]:
+    """Return the position of the observational environment, and how it was found."""
+    name = "reference environment"
+    if environments.reference is not None:
+        label = environments.labels[environments.reference]
+        return environments.reference, Check(name, True, f"{label}, as given")
+    zero = np.flatnonzero(environments.labels == 0)
+    if len(zero):
+        return int(zero[0]), Check(name, True, "the one labelled 0")
+    return 0, Check(
+        name,
+        False,
+        f"none is labelled 0, so {environments.labels[0]} was taken; name it by reference=",
+    )
+
+
+def reference_first(environments: Environments) -> NDArray[np.intp]:
+    """Return the positions of the environments, the reference first."""
+    reference, _ = reference_of(environments)
+    others = [e for e in range(len(environments)) if e != reference]
+    return np.array([reference, *others], dtype=np.intp)
+
+
+def by_environment(
+    rows: Matrix, environments: Environments, order: NDArray[np.intp]
+) -> list[Matrix]:
+    """Return the rows of the environments in an order; none may have too few."""
+    small = environments.counts <= rows.shape[1]
+    if small.any():
+        raise ValueError(
+            f"Every environment needs more than {rows.shape[1]} rows, one for each latent and one "
+            f"more. Too few are in: {', '.join(map(str, environments.labels[small][:8]))}."
+        )
+    return [rows[environments.codes == e] for e in order]
+
+
+def _listed(labels: NDArray[Any], at_most: int = 10) -> str:
+    return ", ".join(map(str, labels[:at_most])) + (", ..." if len(labels) > at_most else "")

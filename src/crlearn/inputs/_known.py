@@ -1,0 +1,148 @@
+"""What is known before the data: the graph, and which latents each environment intervenes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.graph import check_dag
+from crlearn.inputs._environments import Environments
+
+BoolMatrix = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class KnownDomains:
+    """Graph and targets, checked against the environments of the data.
+
+    Attributes
+    ----------
+    graph
+        ``graph[i, j]`` is True if latent i causes latent j.
+    targets
+        ``targets[e, j]`` is True if environment e, in the order of the labels in y, intervenes on
+        latent j.
+    labels, rows
+        Labels whose targets are known, those that are not in y included, and their targets.
+    """
+
+    graph: BoolMatrix
+    targets: BoolMatrix
+    labels: tuple[Any, ...]
+    rows: BoolMatrix
+
+
+def read_graph(graph: Any, n_latents: int | None) -> BoolMatrix:
+    """Return the adjacency matrix of a known graph."""
+    adjacency = check_dag(graph, name="graph")
+    if n_latents is not None and len(adjacency) != n_latents:
+        raise ValueError(
+            f"The 'graph' must have one node for each latent. Got {len(adjacency)} nodes and "
+            f"n_latents={n_latents}; leave n_latents out, the graph says it."
+        )
+    return adjacency
+
+
+def read_domains(graph: BoolMatrix, targets: Any, environments: Environments) -> KnownDomains:
+    """Read targets: a mapping from labels to latents, or a 0/1 matrix in the order of labels."""
+    n = len(graph)
+    if isinstance(targets, Mapping):
+        table = {_plain(label): _row(latents, n, label) for label, latents in targets.items()}
+    else:
+        matrix = _matrix(targets, len(environments), n)
+        table = dict(zip(map(_plain, environments.labels), matrix, strict=True))
+    missing = [label for label in map(_plain, environments.labels) if label not in table]
+    if missing:
+        raise ValueError(
+            f"The 'targets' must name every environment in y. Missing are {_listed(missing)}; "
+            "write label: [] for an environment that intervenes on nothing. "
+            f"Got targets of {_listed(table)}."
+        )
+    return KnownDomains(
+        graph,
+        np.array([table[_plain(label)] for label in environments.labels]).reshape(-1, n),
+        tuple(table),
+        np.array(list(table.values())).reshape(-1, n),
+    )
+
+
+def intervened_rows(labels: Iterable[Any], rows: BoolMatrix, y: NDArray[Any]) -> BoolMatrix:
+    """Return the targets of each row's environment."""
+    place = {label: e for e, label in enumerate(labels)}
+    found, codes = np.unique(y, return_inverse=True)
+    unknown = [label for label in map(_plain, found) if label not in place]
+    if unknown:
+        raise ValueError(
+            f"y names environments whose targets are not known: {_listed(unknown)}. Known are "
+            f"{_listed(place)}. Give the targets of new environments to the constructor as "
+            "targets={label: latents}, or leave y out."
+        )
+    return rows[[place[_plain(label)] for label in found]][codes]
+
+
+def read_weights(weights: Any, environments: Environments) -> NDArray[np.floating] | None:
+    """Return the weight of each row, with mean one; None if all are alike."""
+    if weights is None:
+        return None
+    if isinstance(weights, Mapping):
+        table = {_plain(label): weight for label, weight in weights.items()}
+        missing = [label for label in map(_plain, environments.labels) if label not in table]
+        if missing:
+            raise ValueError(
+                f"'environment_weights' must name every environment in y. Missing are "
+                f"{_listed(missing)}."
+            )
+        weights = [table[_plain(label)] for label in environments.labels]
+    by_environment = np.asarray(weights, dtype=float)
+    good = by_environment.shape == (len(environments),) and np.isfinite(by_environment).all()
+    if not good or by_environment.min() < 0 or not by_environment.any():
+        raise ValueError(
+            "'environment_weights' must hold one number for each of the "
+            f"{len(environments)} environments in y, none negative and not all zero. "
+            f"Got {weights!r} instead."
+        )
+    by_row = by_environment[environments.codes]
+    return by_row / by_row.mean()
+
+
+def _row(latents: Any, n: int, label: Any) -> NDArray[np.bool_]:
+    """Read the targets of one environment: a latent, some latents, or a row of 0 and 1."""
+    given = np.atleast_1d(np.asarray(latents))
+    if given.dtype == bool and given.shape == (n,):
+        return given.copy()
+    whole = given.size == 0 or given.dtype.kind in "iu"
+    if given.ndim != 1 or not whole or (given.size and not (0 <= given.min() <= given.max() < n)):
+        raise ValueError(
+            f"The 'targets' of an environment must be latents from 0 to {n - 1}, as the graph has "
+            f"{n} nodes. Got {latents!r} for environment {label!r}."
+        )
+    row = np.zeros(n, dtype=bool)
+    row[given.astype(np.intp)] = True
+    return row
+
+
+def _matrix(targets: Any, n_environments: int, n: int) -> BoolMatrix:
+    matrix = np.asarray(targets)
+    binary = matrix.dtype.kind in "biuf" and np.isin(matrix, (0, 1)).all()
+    if matrix.shape != (n_environments, n) or not binary:
+        raise ValueError(
+            f"The 'targets' must be a mapping from labels to latents, or a 0/1 array with one row "
+            f"for each of the {n_environments} environments in y (in the order of their labels) "
+            f"and one column for each of the {n} latents. Got shape {matrix.shape} instead."
+        )
+    return matrix.astype(bool)
+
+
+def _plain(label: Any) -> Any:
+    """Return a label as Python has it, so that 1 and numpy's 1 are the same key."""
+    plain = label.item() if isinstance(label, np.generic) else label
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
+
+
+def _listed(labels: Iterable[Any], at_most: int = 8) -> str:
+    names = [repr(label) for label in labels]
+    return ", ".join(names[:at_most]) + (", ..." if len(names) > at_most else "")

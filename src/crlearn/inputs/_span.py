@@ -1,0 +1,155 @@
+"""X read as a linear measurement: units of the columns, their rank, and the span of the mixing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.exceptions import IdentifiabilityError
+from crlearn.inputs._environments import Environments, reference_of
+from crlearn.result import Check, LinearEncoder
+
+Matrix = NDArray[np.floating]
+
+# Singular values of standardised data below this share of the largest one count as zero.
+_RANK_TOLERANCE = 1e-6
+# A column whose sd is below this share of its largest value is constant up to rounding.
+_CONSTANT_TOLERANCE = 1e-14
+# Rows that are standardised at a time.
+_FEWEST_ROWS, _MOST_ROWS = 1024, 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Mean and standard deviation of each column; constant columns keep scale 1."""
+
+    mean: NDArray[np.floating]
+    scale: NDArray[np.floating]
+    constant: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, X: NDArray[np.floating]) -> Scaling:
+        """Measure the columns of `X`."""
+        n_rows, n_columns = X.shape
+        largest, mean = np.zeros(n_columns), np.zeros(n_columns)
+        for rows in _blocks(X):
+            largest = np.maximum(largest, np.maximum(rows.max(axis=0), -rows.min(axis=0)))
+            mean += np.full(len(rows), 1 / n_rows) @ rows
+        unit = np.where(largest > 0, largest, 1.0)  # keeps the squares of 1e200 finite
+        first, second = np.zeros(n_columns), np.zeros(n_columns)
+        for rows in _blocks(X):
+            centred = (rows - mean) / unit
+            first += centred.sum(axis=0) / n_rows
+            second += np.einsum("ij,ij->j", centred, centred) / n_rows
+        # What rounding has left of the mean is taken off.
+        scale = np.sqrt(np.maximum(second - first**2, 0.0)) * unit
+        constant = scale <= _CONSTANT_TOLERANCE * largest
+        return cls(mean + first * unit, np.where(constant, 1.0, scale), constant)
+
+    def __call__(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return `X` with mean zero and standard deviation one; constant columns become zero."""
+        standardised = (X - self.mean) / self.scale
+        standardised[:, self.constant] = 0.0
+        return standardised
+
+    def gram(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the Gram matrix of the standardised columns, or of the rows if they are fewer.
+
+        It is divided by the number of rows: correlations, in the first case. No copy of X is made.
+        """
+        n_rows, n_columns = X.shape
+        if n_columns > n_rows:
+            parts = (self._columns(X, slice(k, k + n_rows)) for k in range(0, n_columns, n_rows))
+            return sum((part @ part.T for part in parts), np.zeros((n_rows, n_rows))) / n_rows
+        total = np.zeros((n_columns, n_columns))
+        for rows in _blocks(X):
+            standardised = self(rows)
+            total += standardised.T @ standardised
+        return total / n_rows
+
+    def _columns(self, X: NDArray[np.floating], chosen: slice) -> NDArray[np.floating]:
+        return Scaling(self.mean[chosen], self.scale[chosen], self.constant[chosen])(X[:, chosen])
+
+
+def _blocks(X: NDArray[np.floating]) -> Iterator[NDArray[np.floating]]:
+    """Yield some rows at a time: few enough for a processor's cache, where columns are not many."""
+    size = min(max(_FEWEST_ROWS, 2 * X.shape[1]), _MOST_ROWS)
+    return (X[start : start + size] for start in range(0, len(X), size))
+
+
+def check_columns(
+    X: NDArray[np.floating], scaling: Scaling, variances: NDArray[np.floating] | None = None
+) -> tuple[int, tuple[Check, ...]]:
+    """Return the numerical rank of the standardised columns, and what is to be said about them.
+
+    `variances` are the eigenvalues of `Scaling.gram`, if they are known.
+    """
+    if variances is None:
+        variances = np.linalg.eigvalsh(scaling.gram(X))
+    singular_values = np.sqrt(np.maximum(variances, 0.0))
+    rank = int((singular_values > _RANK_TOLERANCE * singular_values.max(initial=0.0)).sum())
+    n_constant = int(scaling.constant.sum())
+    n_varying = len(scaling.constant) - n_constant
+    checks = (
+        Check(
+            "columns vary",
+            n_constant == 0,
+            f"{n_constant} of {len(scaling.constant)} columns of X are constant and carry nothing",
+        ),
+        Check("rank of X", rank > 0, f"the {n_varying} columns that vary have rank {rank}"),
+    )
+    return rank, checks
+
+
+def choose_n_latents(n_latents: int | None, rank: int) -> int:
+    """Return `n_latents`, or the rank of X if it is None; refuse more latents than the rank."""
+    if rank == 0:
+        raise ValueError("All columns of X are constant: there is nothing to recover from them.")
+    if n_latents is None:
+        return rank
+    if n_latents > rank:
+        raise IdentifiabilityError(
+            f"The 'n_latents' parameter must be at most the rank of X, which is {rank} (columns "
+            "are constant, repeated or combinations of others, or there are few rows). "
+            f"Got {n_latents} instead."
+        )
+    return n_latents
+
+
+def whitening(
+    X: NDArray[np.floating], n_latents: int | None
+) -> tuple[LinearEncoder, tuple[Check, ...]]:
+    """Return the map to the leading principal components with variance one, and column checks."""
+    scaling = Scaling.of(X)
+    variances, directions = np.linalg.eigh(scaling.gram(X))
+    rank, checks = check_columns(X, scaling, variances)
+    n = choose_n_latents(n_latents, rank)
+    variances, directions = variances[::-1][:n], directions[:, ::-1][:, :n]
+    if X.shape[1] > len(X):  # directions among the rows
+        directions = scaling(X).T @ directions / np.sqrt(np.maximum(variances, 1e-300) * len(X))
+    leading = _with_fixed_signs(directions) / np.sqrt(variances)
+    return LinearEncoder(leading.T / scaling.scale, scaling.mean), checks
+
+
+def _with_fixed_signs(directions: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Make the largest entry of each column positive, so that rounding cannot turn it around."""
+    largest = np.abs(directions).argmax(axis=0)
+    return directions * np.sign(directions[largest, np.arange(directions.shape[1])])
+
+
+def in_readable_units(matrix: Matrix, X: Matrix, environments: Environments) -> LinearEncoder:
+    """Give each latent sd 1 in the reference environment, and a positive largest coefficient.
+
+    Coefficients are compared for standardised features, so that units do not matter.
+    """
+    reference, _ = reference_of(environments)
+    rows = X[environments.codes == reference]
+    scale = (rows @ matrix.T).std(axis=0)
+    standardised = matrix * Scaling.of(X).scale
+    largest = np.abs(standardised).argmax(axis=1)
+    signs = np.where(standardised[np.arange(len(matrix)), largest] < 0, -1.0, 1.0)
+    matrix = matrix * (signs / np.where(scale > 0, scale, 1.0))[:, None]
+    return LinearEncoder(matrix, Scaling.of(rows).mean)

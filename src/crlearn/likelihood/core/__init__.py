@@ -1,0 +1,1 @@
+"""What all models of the likelihood share."""

@@ -1,0 +1,1 @@
+"""Domains with known graph and targets."""

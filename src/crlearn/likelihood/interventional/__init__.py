@@ -1,0 +1,1 @@
+"""Interventions on single latents."""

@@ -1,0 +1,1 @@
+"""A latent given its parents: the models that a mechanism may have."""

@@ -1,0 +1,419 @@
+"""The profile likelihood of an encoder with nonlinear mechanisms, from the rows themselves.
+
+With z = H x, latent j is f_j(parents) + Gaussian noise. Mechanisms are linear in the features of
+`nodes._basis`, so that they and the noise variances are profiled out in closed
+form, and what is left is F(H) as in `nodes._linear`. F is a sum over latents; the
+part of one latent given its parents is a `Piece`. Graphs that share a latent's parents share it.
+
+Each mechanism takes as many kinds of features as pay for themselves under BIC: parents alone, with
+a root, with ramps, or all. F includes what they cost, so that values of different graphs compare.
+A weak linear effect is not lost among the features that it does not need.
+
+The Hessian is the full one of a separable least-squares problem: with residual r, features Phi and
+J = dr at fixed coefficients, second derivatives of the residual sum of squares are
+
+    J'J - (Phi'J + dPhi'r)' (Phi'Phi)^-1 (Phi'J + dPhi'r) - r' d2Phi beta.
+
+The terms with r must not be dropped as in a Gauss-Newton method: a latent's own residual is part of
+the directions in which its parents move, and without them the method crawls.
+
+Time grows as rows x (features + latents x parents)^2 for a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import dataclass
+from os import cpu_count
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from threadpoolctl import ThreadpoolController
+
+from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood.core._newton import Expansion, descend
+from crlearn.likelihood.nodes._basis import KNOTS, Basis, Selection
+
+Matrix = NDArray[np.floating]
+Parents = tuple[int, ...]
+
+_BLOCK = 2048  # rows whose features stay in the cache
+_BLOCKS_FOR_THE_FORM = 6
+_RIDGE = 1e-6  # of the mean square of each feature
+_SMALLEST_VARIANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The part of F that belongs to one latent, given its parents.
+
+    Attributes
+    ----------
+    value
+        The part itself, with the cost of the features.
+    rows
+        The rows of D that it depends on: the latent and its parents.
+    gradient
+        ``(len(rows), n)``.
+    hessian
+        ``(len(rows) n, len(rows) n)``.
+    """
+
+    value: float
+    rows: tuple[int, ...]
+    gradient: Matrix
+    hessian: Matrix
+
+
+class AdditiveModel:
+    """F and its pieces for some rows.
+
+    Parameters
+    ----------
+    environments
+        Rows of each environment, reduced to as many dimensions as there are latents. They must not
+        be centred if the mixing has no offset: then their origin is that of the latents.
+    pool
+        ``pool[j, e]`` is the number of the pool of environment e for latent j.
+    hard
+        Whether latents have parents in pool 0 only, or in every pool.
+    choose_features
+        Whether each mechanism takes only the features that pay for themselves, which is right for
+        comparing graphs. With a given graph the encoder has less bias if it takes all of them.
+    knots
+        Where mechanisms can bend along each parent, in standard units.
+    precision
+        Of the rows and features. Double precision is needed where noises are tiny beside the
+        latents, and takes twice as long.
+    """
+
+    def __init__(
+        self,
+        environments: Sequence[Matrix],
+        pool: NDArray[np.intp],
+        *,
+        hard: bool,
+        choose_features: bool = True,
+        knots: tuple[float, ...] = KNOTS,
+        precision: Literal["single", "double"] = "single",
+    ) -> None:
+        ends = np.cumsum([len(rows) for rows in environments])
+        self.n = environments[0].shape[1]
+        self.n_rows = int(ends[-1])
+        self.hard = hard
+        self.choose_features = choose_features
+        self.knots = knots
+        self.pool = pool
+        self._dtype = np.float32 if precision == "single" else np.float64
+        self._rows = np.concatenate(environments).astype(self._dtype)
+        self._ranges = list(zip([0, *ends[:-1]], ends, strict=True))
+        self._moments = Moments.of(environments)
+        self._mean = self._moments.shares @ self._moments.means
+        self._covariance = self._moments.pooled(self._moments.shares)
+        self._pools = Pools.of(self._moments, pool)
+        self._threads = ThreadPoolExecutor(cpu_count())
+        self._libraries = ThreadpoolController()
+
+    def with_pool(self, pool: NDArray[np.intp]) -> AdditiveModel:
+        """Return the model of the same rows with other pools."""
+        other = copy(self)
+        other.pool = pool
+        other._pools = Pools.of(self._moments, pool)
+        return other
+
+    def scaled(self, H: Matrix) -> Matrix:
+        """Give every latent unit variance over all rows: the features expect it."""
+        variances = np.einsum("ja,ab,jb->j", H, self._covariance, H)
+        return H / np.sqrt(variances)[:, None]
+
+    def bic(self, value: float) -> float:
+        """Return the negative log-likelihood with the cost of the features, in nats."""
+        return value * self.n_rows
+
+    def value(self, H: Matrix, parents: Sequence[Parents]) -> float:
+        """Return F(H)."""
+        wanted = list(enumerate(parents))
+        pieces = self.pieces(H, wanted, derivatives=False)
+        return -np.linalg.slogdet(H)[1] + sum(piece.value for piece in pieces.values())
+
+    def expand(self, H: Matrix, parents: Sequence[Parents]) -> Expansion:
+        """Expand F to second order."""
+        return self.assemble(H, list(self.pieces(H, list(enumerate(parents))).values()))
+
+    def pieces(
+        self, H: Matrix, wanted: Sequence[tuple[int, Parents]], *, derivatives: bool = True
+    ) -> Mapping[tuple[int, Parents], Piece]:
+        """Return the pieces of latents with their parents, in parallel."""
+        # The products are small: threads of their own inside each would only be in the way.
+        with self._libraries.limit(limits=1, user_api="blas"):
+            found = self._threads.map(
+                lambda key: self.piece(H, *key, derivatives=derivatives), wanted
+            )
+            return dict(zip(wanted, found, strict=True))
+
+    def piece(self, H: Matrix, j: int, parents: Parents, *, derivatives: bool = True) -> Piece:
+        """Return the part of latent j."""
+        rows = (j, *parents)
+        size = len(rows) * self.n
+        value, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
+        for p in range(self._pools.n_pools):
+            if self._pools.shares[j, p] == 0:
+                continue
+            with_parents = bool(parents) and (p == 0 or not self.hard)
+            part = (
+                self._regression(H, j, parents, p, derivatives)
+                if with_parents
+                else self._variance(H, j, p)
+            )
+            n_used = len(part.gradient)
+            value += part.value
+            gradient[:n_used] += part.gradient
+            hessian[:n_used, :n_used] += part.hessian
+        return Piece(value, rows, gradient.reshape(-1, self.n), hessian)
+
+    def assemble(self, H: Matrix, pieces: Sequence[Piece]) -> Expansion:
+        """Add pieces, one for each latent, and the log-determinant."""
+        n = self.n
+        value = -np.linalg.slogdet(H)[1]
+        gradient = -np.eye(n)
+        hessian = np.eye(n)[:, None, None, :] * np.eye(n)[None, :, :, None]
+        for piece in pieces:
+            value += piece.value
+            gradient[list(piece.rows)] += piece.gradient
+            block = piece.hessian.reshape(len(piece.rows), n, len(piece.rows), n)
+            hessian[np.ix_(piece.rows, range(n), piece.rows, range(n))] += block
+        off = ~np.eye(n, dtype=bool).ravel()
+        flat = hessian.reshape(n * n, n * n)[np.ix_(off, off)]
+        return Expansion(float(value), gradient.ravel()[off], flat)
+
+    def products(self, H: Matrix, j: int, parents: Parents) -> Matrix:
+        """Return sums of products of features and, last, latent j in each environment."""
+        if not parents:
+            return self._products_without_parents(H[j])
+        basis = self._basis(H, j, parents, 0)
+        environments = range(len(self._ranges))
+        grams = [
+            _gram(self._blocks(H, np.array([e])), j, list(parents), basis) for e in environments
+        ]
+        return np.array([n_rows * gram for gram, n_rows in grams])
+
+    def _products_without_parents(self, row: Matrix) -> Matrix:
+        means = (self._moments.means - self._mean) @ row
+        squares = row @ self._moments.covariances @ row + means**2
+        products = np.stack([np.ones_like(means), means, means, squares], axis=1).reshape(-1, 2, 2)
+        return self._moments.sizes[:, None, None] * products
+
+    def minimise(
+        self,
+        H: Matrix,
+        parents: Sequence[Parents],
+        *,
+        max_steps: int = 15,
+        tolerance: float = 2e-7,
+        start: Expansion | None = None,
+    ) -> tuple[Matrix, float]:
+        """Minimise F from a start, which may come with its expansion; return H and the value."""
+        return descend(
+            H,
+            lambda H: self.expand(H, parents),
+            lambda H: self.value(H, parents),
+            self.scaled,
+            max_steps=max_steps,
+            tolerance=tolerance,
+            start=start,
+        )
+
+    def _variance(self, H: Matrix, j: int, p: int) -> _Part:
+        """Latent j has no parents: its variance in the pool is all that matters."""
+        covariance = H @ self._pools.covariances[j, p] @ H.T
+        share, variance = self._pools.shares[j, p], covariance[j, j]
+        slope = covariance[j] / variance
+        return _Part(
+            0.5 * share * np.log(variance),
+            share * slope,
+            share * (covariance / variance - 2 * np.outer(slope, slope)),
+        )
+
+    def _regression(self, H: Matrix, j: int, parents: Parents, p: int, derivatives: bool) -> _Part:
+        blocks = self._blocks(H, np.flatnonzero(self.pool[j] == p))
+        basis = self._basis(H, j, parents, p)
+        share, cost = self._pools.shares[j, p], 0.5 * np.log(self.n_rows) / self.n_rows
+        selections = basis.selections() if self.choose_features else [basis.everything()]
+        return _regress(blocks, j, list(parents), basis, selections, share, cost, derivatives)
+
+    def _basis(self, H: Matrix, j: int, parents: Parents, p: int) -> Basis:
+        """Return the features of the parents, fitted to some rows of a pool."""
+        columns, some = list(parents), np.flatnonzero(self.pool[j] == p)
+        blocks = self._blocks(H, some, at_most=_BLOCKS_FOR_THE_FORM)
+        origin = (H @ self._mean).astype(self._dtype)[j]  # the child, counted from its own origin
+        return Basis.plain(len(parents), self.knots).fitted_to(
+            (z[:, columns], z[:, j] + origin) for z in blocks()
+        )
+
+    def _blocks(
+        self, H: Matrix, environments: NDArray[np.intp], at_most: int | None = None
+    ) -> Callable[[], Iterator[Matrix]]:
+        """Return a function that yields the latents of the rows, block by block."""
+        encoder, mean = H.T.astype(self._dtype), (H @ self._mean).astype(self._dtype)
+        places = [
+            slice(start, min(start + _BLOCK, last))
+            for first, last in (self._ranges[e] for e in environments)
+            for start in range(first, last, _BLOCK)
+        ]
+        every = 1 if at_most is None else -(-len(places) // at_most)
+
+        def blocks() -> Iterator[Matrix]:
+            for place in places[::every]:
+                z = self._rows[place] @ encoder
+                z -= mean
+                yield z
+
+        return blocks
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What one pool adds to a piece."""
+
+    value: float
+    gradient: Matrix
+    hessian: Matrix
+
+
+def _regress(
+    blocks: Callable[[], Iterator[Matrix]],
+    j: int,
+    parents: list[int],
+    basis: Basis,
+    selections: Sequence[Selection],
+    share: float,
+    cost: float,
+    derivatives: bool,
+) -> _Part:
+    """Regress latent j on features of its parents; differentiate the logarithm of the variance.
+
+    The best of the `selections` of features is taken; each parameter adds `cost` to F.
+    """
+    gram, n_rows = _gram(blocks, j, parents, basis)
+    fits = [_least_squares(gram, selection.kept) for selection in selections]
+    values = [
+        0.5 * share * np.log(fit.variance) + cost * selection.n_parameters
+        for fit, selection in zip(fits, selections, strict=True)
+    ]
+    best = int(np.argmin(values))
+    value, fit = float(values[best]), fits[best]
+    if not derivatives:
+        return _Part(value, np.zeros(0), np.zeros((0, 0)))
+    moments = _derivatives(blocks, j, parents, basis, fit.coefficients(basis.size), n_rows)
+    slope = moments.with_residual / fit.variance
+    inside = moments.with_features[fit.kept]
+    curved = moments.squares - inside.T @ cho_solve(fit.factor, inside, check_finite=False)
+    hessian = share * (curved / fit.variance - 2 * np.outer(slope, slope))
+    return _Part(value, share * slope, hessian)
+
+
+def _gram(
+    blocks: Callable[[], Iterator[Matrix]], j: int, parents: list[int], basis: Basis
+) -> tuple[Matrix, int]:
+    """Return the mean products of the features and, last, the child; and the number of rows."""
+    size = basis.size
+    gram, n_rows = np.zeros((size + 1, size + 1)), 0
+    for z in blocks():
+        values, child = basis(z[:, parents]).values, z[:, j]
+        gram[:size, :size] += values.T @ values
+        gram[:size, size] += values.T @ child
+        gram[size, size] += child @ child
+        n_rows += len(z)
+    return gram / n_rows, n_rows
+
+
+@dataclass(frozen=True, eq=False)
+class _LeastSquares:
+    """A regression on some of the features."""
+
+    kept: NDArray[np.intp]
+    factor: tuple[Matrix, bool]
+    beta: Matrix
+    variance: float
+
+    def coefficients(self, size: int) -> Matrix:
+        """Return the coefficients of all features."""
+        everywhere = np.zeros(size)
+        everywhere[self.kept] = self.beta
+        return everywhere
+
+
+def _least_squares(gram: Matrix, kept: NDArray[np.intp]) -> _LeastSquares:
+    inside, with_child = gram[np.ix_(kept, kept)], gram[kept, -1]
+    factor = _factor(inside)
+    beta = cho_solve(factor, with_child, check_finite=False)
+    variance = gram[-1, -1] - 2 * beta @ with_child + beta @ inside @ beta
+    smallest = _SMALLEST_VARIANCE * gram[-1, -1]
+    return _LeastSquares(kept, factor, beta, float(max(variance, smallest)))
+
+
+def _factor(gram: Matrix) -> tuple[Matrix, bool]:
+    """Factorise with a small ridge, or a larger one if single precision asks for it."""
+    ridge = np.diag(np.diag(gram))
+    for size in (_RIDGE, 1e2 * _RIDGE, 1e4 * _RIDGE):
+        try:
+            return cho_factor(gram + size * ridge, check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+    return cho_factor(gram + ridge, check_finite=False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Derivatives:
+    """Moments of J, the derivative of the residual by the rows j and parents of D."""
+
+    with_residual: Matrix
+    with_features: Matrix
+    squares: Matrix
+
+
+def _derivatives(
+    blocks: Callable[[], Iterator[Matrix]],
+    j: int,
+    parents: list[int],
+    basis: Basis,
+    coefficients: Matrix,
+    n_rows: int,
+) -> _Derivatives:
+    sums: _Derivatives | None = None
+    for z in blocks():
+        n_latents, p = z.shape[1], len(parents)
+        features, beta = basis(z[:, parents]), coefficients.astype(z.dtype)
+        residual = z[:, j] - features.values @ beta
+        slope = features.slope(beta)
+        moving = np.concatenate([z[:, None, :], -slope[:, :, None] * z[:, None, :]], axis=1)
+        J = moving.reshape(len(z), -1)
+        weighted = z * residual[:, None]
+        with_features = features.values.T @ J
+        with_features[:, n_latents:] += features.moments_of_slopes(weighted).reshape(basis.size, -1)
+        squares = J.T @ J
+        bends = features.curvature(beta)
+        second = np.stack(
+            [[(weighted * bends[:, a, [b]]).T @ z for b in range(p)] for a in range(p)]
+        )
+        squares[n_latents:, n_latents:] -= second.transpose(0, 2, 1, 3).reshape(
+            2 * (p * n_latents,)
+        )
+        block = _Derivatives(J.T @ residual, with_features, squares)
+        sums = block if sums is None else _sum(sums, block)
+    assert sums is not None
+    return _Derivatives(
+        sums.with_residual / n_rows, sums.with_features / n_rows, sums.squares / n_rows
+    )
+
+
+def _sum(one: _Derivatives, other: _Derivatives) -> _Derivatives:
+    return _Derivatives(
+        one.with_residual.astype(float) + other.with_residual,
+        one.with_features.astype(float) + other.with_features,
+        one.squares.astype(float) + other.squares,
+    )

@@ -1,0 +1,1 @@
+"""Searches over graphs that serve several families."""

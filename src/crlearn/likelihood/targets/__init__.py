@@ -1,0 +1,1 @@
+"""Interventions on unknown sets of latents."""

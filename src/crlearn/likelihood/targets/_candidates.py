@@ -1,0 +1,414 @@
+"""Candidates for the next latent: directions of x with the environments that intervene on them.
+
+A latent whose causes are known has two marks, once its causes are held constant. The square of its
+direction lies in the span of the differences of the precisions of the environments
+(`targets._directions`). And its conditional distribution takes two values over the
+environments, one where it is a target and one where it is not. The score of a direction and a set
+of targets measures both: the defect, and minus twice the log-likelihood ratio of two conditionals
+against one for each environment. Noise alone gives about the number of equations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.likelihood.core._moments import Moments
+from crlearn.likelihood.targets._directions import (
+    RankOne,
+    combined_directions,
+    distinct,
+    rank_one_directions,
+    tangent,
+)
+
+Matrix = NDArray[np.floating]
+IntMatrix = NDArray[np.intp]
+Sizes = NDArray[np.intp]
+
+_MOST_STEPS = 30
+_STRENGTHS = np.geomspace(1e-4, 1.0, 8)
+_STEPS_PER_STRENGTH = 3
+_ROWS_TRIED = 3
+_CHANGED_TWICE = 3
+# Beyond so many times the usual score, small changes of the targets are of no use.
+_HOPELESS = 20
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How widely to search.
+
+    Attributes
+    ----------
+    beam
+        Answers that are kept after each latent.
+    candidates
+        Candidates for the next latent that are considered for each answer.
+    starts
+        Random starts for candidates, for each four dimensions.
+    margin
+        How far a candidate may be behind the best one, in units of the score that noise gives.
+    is_thorough
+        Whether doubtful candidates are looked at in more ways.
+    """
+
+    beam: int = 4
+    candidates: int = 8
+    starts: int = 40
+    margin: float = 10.0
+    is_thorough: bool = False
+
+
+def doubtful(usual_score: float) -> float:
+    """Return what a score exceeds by chance in a few cases of a hundred only."""
+    return usual_score + 2 * np.sqrt(2 * usual_score)
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """The data where the latents found so far are held constant.
+
+    Attributes
+    ----------
+    basis
+        Directions of x that are free, one a row, ``(q, n)``. In these coordinates the mean
+        precision is the identity.
+    precisions
+        Of the free directions, the found ones held constant, ``(E, q, q)``.
+    span
+        Of the differences of the precisions.
+    sums
+        Sums of squares and products of (1, found, free), ``(E, 1 + n, 1 + n)``.
+    sizes
+        Rows of each environment.
+    frame
+        The found rows and the basis, ``(n, n)``.
+    """
+
+    basis: Matrix
+    precisions: Matrix
+    span: RankOne
+    sums: Matrix
+    sizes: Sizes
+    frame: Matrix
+
+    @classmethod
+    def of(cls, moments: Moments, found: Matrix) -> View:
+        """Hold the found rows ``(k, n)`` constant."""
+        free = np.linalg.svd(found)[2][len(found) :] if len(found) else np.eye(found.shape[1])
+        inside = free @ np.linalg.inv(moments.covariances) @ free.T
+        scale, axes = np.linalg.eigh(np.average(inside, axis=0, weights=moments.sizes))
+        inside = (axes / np.sqrt(scale)).T @ inside @ (axes / np.sqrt(scale))
+        basis = (axes * np.sqrt(scale)).T @ free
+        frame = np.vstack([found, basis])
+        sums = sums_of_products(moments.transformed(frame))
+        return cls(basis, inside, RankOne.of(inside, moments.sizes), sums, moments.sizes, frame)
+
+    @property
+    def n_given(self) -> int:
+        """Number of variables that are held constant, the 1 among them."""
+        return self.sums.shape[-1] - len(self.basis)
+
+    @property
+    def usual_score(self) -> float:
+        """Score that noise alone gives: the number of equations."""
+        q = len(self.basis)
+        return (len(self.sizes) - 2) * (self.n_given + 1) + q * (q + 1) / 2
+
+    @property
+    def doubtful_score(self) -> float:
+        """Score above which a candidate is doubtful."""
+        return doubtful(self.usual_score)
+
+    @property
+    def determines_directions(self) -> bool:
+        """Whether two values of the conditional are equations enough to tell a direction by."""
+        return (len(self.sizes) - 2) * self.n_given >= 2 * (len(self.basis) - 1)
+
+    def coordinates(self, rows: Matrix) -> Matrix:
+        """Return the free part of rows of an encoder, with unit length."""
+        x = np.linalg.solve(self.frame.T, rows.T).T[:, -len(self.basis) :]
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    def along(self, directions: Matrix) -> Matrix:
+        """Return the sums of (1, found, direction), ``(C, E, g + 1, g + 1)``."""
+        g = self.n_given
+        reduced = np.zeros((len(directions), g + 1, self.sums.shape[-1]))
+        reduced[:, :g, :g] = np.eye(g)
+        reduced[:, g, g:] = directions
+        return reduced[:, None] @ self.sums @ reduced.transpose(0, 2, 1)[:, None]
+
+    def residuals(self, sums: Matrix) -> Matrix:
+        """Return the sums of squares and products of the free directions given the others."""
+        g = self.n_given
+        given, cross = sums[..., :g, :g], sums[..., :g, g:]
+        return sums[..., g:, g:] - cross.swapaxes(-1, -2) @ np.linalg.solve(given, cross)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Directions that may be the next latent.
+
+    Attributes
+    ----------
+    directions
+        Unit vectors in the coordinates of the view, ``(C, q)``.
+    targets
+        1 where an environment intervenes on the candidate, ``(C, E)``.
+    scores
+        Small for the truth, ``(C,)``.
+    """
+
+    directions: Matrix
+    targets: IntMatrix
+    scores: Matrix
+
+    def __getitem__(self, chosen: NDArray[np.intp] | NDArray[np.bool_]) -> Candidates:
+        return Candidates(self.directions[chosen], self.targets[chosen], self.scores[chosen])
+
+    def joined(self, others: Candidates) -> Candidates:
+        """Return both sets of candidates."""
+        return Candidates(
+            np.vstack([self.directions, others.directions]),
+            np.vstack([self.targets, others.targets]),
+            np.append(self.scores, others.scores),
+        )
+
+    def best(self, n_kept: int | None, margin: float = np.inf) -> Candidates:
+        """Return the best candidates with different targets, none too far behind the best one."""
+        order = np.argsort(self.scores, kind="stable")
+        order = order[self.scores[order] <= self.scores[order[0]] + margin]
+        _, first = np.unique(self.targets[order], axis=0, return_index=True)
+        return self[order[np.sort(first)[:n_kept]]]
+
+
+def candidates(
+    view: View, known: Candidates, rng: np.random.Generator, effort: Effort
+) -> Candidates:
+    """Return candidates for the next latent, the best first.
+
+    Parameters
+    ----------
+    view
+        The data, given the latents found so far.
+    known
+        Candidates from an earlier view; what was a latent then still is one.
+    rng
+        For the starts.
+    effort
+        How widely to search.
+    """
+    q = len(view.basis)
+    if q == 1:
+        return _with_best_targets(view, np.ones((1, 1)), 2 * len(view.sizes)).best(None)
+    margin = effort.margin * view.usual_score
+    by_power = rank_one_directions(view.span, rng, effort.starts * max(1, q // 4))
+    differences = view.precisions[1:] - view.precisions[0]
+    starts = distinct(np.vstack([by_power, combined_directions(differences, effort.starts // 5)]))
+    crude = _with_best_targets(view, starts, 2).best(effort.candidates).joined(known)
+    found = _polished(view, crude, margin).best(effort.candidates, margin)
+    is_clear = view.determines_directions and found.scores[0] < view.doubtful_score
+    if effort.is_thorough and not is_clear:
+        found = found.joined(_more_candidates(view, starts, crude, effort.candidates))
+    return found.best(effort.candidates, margin)
+
+
+def _more_candidates(view: View, starts: Matrix, crude: Candidates, n_kept: int) -> Candidates:
+    """Look for targets in more ways, where those that suit the starts may be wrong."""
+    annealed = _annealed(view, starts).best(n_kept)
+    found = annealed.joined(_polished(view, _swapped(annealed), np.inf))
+    if view.determines_directions:
+        changed = found.best(n_kept)
+        if changed.scores[0] > _HOPELESS * view.usual_score:
+            return found
+        return found.joined(_with_other_targets(view, changed))
+    # The score leads astray here, and starts may be closer to the truth than where they lead to.
+    for tried, n_changes in ((crude, 1), (annealed, 1), (crude.best(_CHANGED_TWICE), 2)):
+        found = found.joined(_with_other_targets(view, tried, n_changes))
+    return found
+
+
+def _with_best_targets(view: View, directions: Matrix, n_rows: int) -> Candidates:
+    """Return each direction with the targets that suit it best, `n_rows` times at most."""
+    sums = view.along(directions)
+    rows = target_splits(sums, view.sizes)
+    scores = target_scores(sums, view.sizes, rows) + view.span.defect(directions)[:, None]
+    order = np.argsort(scores, axis=1, kind="stable")
+    scores = np.take_along_axis(scores, order, axis=1)
+    # Both orders may give the same targets, and with them the same score.
+    new = np.diff(scores, axis=1, prepend=-np.inf) > 1e-9 * np.abs(scores)
+    rank = np.where(new, np.cumsum(new, axis=1), n_rows + 1)
+    which, place = np.nonzero(rank <= n_rows)
+    return Candidates(directions[which], rows[which, order[which, place]], scores[which, place])
+
+
+def sums_of_products(moments: Moments) -> Matrix:
+    """Return the sums of squares and products of (1, x), ``(E, 1 + n, 1 + n)``."""
+    means = np.insert(moments.means, 0, 1.0, axis=1)
+    second = means[:, :, None] * means[:, None, :]
+    second[:, 1:, 1:] += moments.covariances
+    return second * moments.sizes[:, None, None]
+
+
+def target_splits(sums: Matrix, sizes: Sizes) -> IntMatrix:
+    """Return candidate targets of a variable, the last one, given the others.
+
+    Environments are sorted by how far the conditional distribution is from that in environment 0,
+    or by its variance; the splits of these orders are the candidates.
+
+    Parameters
+    ----------
+    sums
+        Sums of squares and products, the constant 1 among the others, ``(C, E, g + 1, g + 1)``.
+    sizes
+        Rows of each environment.
+
+    Returns
+    -------
+    rows
+        1 for environments on the other side of the split than environment 0, ``(C, 2 E - 2, E)``.
+    """
+    n_environments = len(sizes)
+    alone = _deviance(sums, sizes)
+    distance = _deviance(sums + sums[:, :1], sizes + sizes[0]) - alone - alone[:, :1]
+    distance[:, 0] = -np.inf
+    place = np.argsort(np.argsort([distance, alone / sizes], axis=-1, kind="stable"), axis=-1)
+    beyond = place[:, :, None, :] > np.arange(n_environments - 1)[:, None]
+    return np.concatenate(list((beyond != beyond[..., :1]).astype(np.intp)), axis=1)
+
+
+def target_scores(sums: Matrix, sizes: Sizes, rows: IntMatrix) -> Matrix:
+    """Return the scores of targets ``(C, R, E)``, none of them empty, of the last variable.
+
+    Minus twice the log-likelihood ratio of two conditionals, one in the targeted environments and
+    one in the others, against one for each environment.
+    """
+    n_far = rows @ sizes
+    flat = sums.reshape(*sums.shape[:2], -1)
+    far = (rows.astype(float) @ flat).reshape(*rows.shape[:2], *sums.shape[2:])
+    near = sums.sum(axis=1, keepdims=True) - far
+    alone = _deviance(sums, sizes).sum(axis=1, keepdims=True)
+    return _deviance(far, n_far) + _deviance(near, sizes.sum() - n_far) - alone
+
+
+def _deviance(sums: Matrix, sizes: Sizes) -> Matrix:
+    """Return N log(rss / N) of the last variable given the others."""
+    last = np.linalg.cholesky(sums)[..., -1, -1]
+    return np.asarray(sizes * (2 * np.log(last) - np.log(sizes)), dtype=float)
+
+
+def _annealed(view: View, directions: Matrix) -> Candidates:
+    """Find targets and directions together, where directions are too uncertain to tell the targets.
+
+    The likelihood ratio gets a small weight at first, so that wrong targets do not lead astray.
+    """
+    for strength in _STRENGTHS[:-1]:
+        found = _with_best_targets(view, directions, 1)
+        directions = _polished(view, found, np.inf, _STEPS_PER_STRENGTH, strength).directions
+    return _polished(view, _with_best_targets(view, directions, 1), np.inf)
+
+
+def _swapped(found: Candidates) -> Candidates:
+    """Return the candidates with the reference on the other side."""
+    targets = 1 - found.targets
+    targets[:, 0] = 0
+    some = np.flatnonzero(targets.any(axis=1))
+    return Candidates(found.directions, targets, found.scores)[some]
+
+
+def _with_other_targets(view: View, found: Candidates, n_changes: int = 1) -> Candidates:
+    """Change the targets of each candidate in one or two environments, in the best ways.
+
+    Targets and direction depend on each other: directions take a few steps before the targets are
+    compared.
+    """
+    rows = neighbours(found.targets, n_changes)
+    which, place = np.nonzero(rows.any(axis=-1))
+    tried = Candidates(found.directions[which], rows[which, place], np.zeros(len(which)))
+    tried = _polished(view, tried, np.inf, 2 if view.determines_directions else 12)
+    order = np.lexsort([tried.scores, which])
+    rank = np.arange(len(which)) - np.searchsorted(which, which)
+    return _polished(view, tried[order[rank < _ROWS_TRIED]], np.inf)
+
+
+def neighbours(targets: IntMatrix, n_changes: int = 1) -> IntMatrix:
+    """Return the targets that differ in one environment, or in two, ``(C, R, E)``."""
+    flips = np.eye(targets.shape[1], dtype=np.intp)
+    flips[0] = 1  # if the reference changes sides, all others do relative to it
+    flips[:, 0] = 0
+    if n_changes == 2:
+        first, second = np.triu_indices(len(flips), k=1)
+        flips = flips[first] ^ flips[second]
+    return targets[:, None] ^ flips
+
+
+def _polished(
+    view: View,
+    found: Candidates,
+    margin: float,
+    n_steps: int = _MOST_STEPS,
+    strength: float = 1.0,
+) -> Candidates:
+    """Minimise the scores over the directions, by a damped Newton method.
+
+    It ends when all candidates that are close to the best one have arrived. `strength` is the
+    weight of the likelihood ratio against the defect.
+    """
+    forms, weights, constant = _log_forms(view, found.targets)
+
+    def score(x: Matrix) -> Matrix:
+        sizes = ((forms @ x[:, None, :, None])[..., 0] * x[:, None]).sum(axis=-1)
+        ratio = constant + (weights * np.log(sizes)).sum(axis=1)
+        return strength * ratio + view.span.defect(x)
+
+    x, value = found.directions, score(found.directions)
+    damping = np.full(len(x), 1e-3)
+    for _ in range(n_steps):
+        gradient, hessian = _expanded(x, forms, strength * weights)
+        from_defect = view.span.expand(x)
+        steps = _newton_steps(gradient + from_defect[0], hessian + from_defect[1], damping)
+        new = x + tangent(steps, x)
+        new /= np.linalg.norm(new, axis=1, keepdims=True)
+        new_value = score(new)
+        better = new_value < value
+        moving = (value - new_value > 0.1) | (~better & (damping < 10))
+        damping = np.where(better, damping / 10, damping * 10)
+        x, value = np.where(better[:, None], new, x), np.where(better, new_value, value)
+        if not moving[value <= value.min() + margin].any():
+            break
+    return Candidates(x, found.targets, value)
+
+
+def _log_forms(view: View, targets: IntMatrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Return Q, w and c for which the likelihood ratios are sum_t w_t log x' Q_t x + c."""
+    far = np.tensordot(targets.astype(float), view.sums, 1)
+    pools = view.residuals(np.stack([view.sums.sum(axis=0) - far, far], axis=1))
+    alone = view.residuals(view.sums)
+    forms = np.concatenate([pools, np.broadcast_to(alone, (len(targets), *alone.shape))], axis=1)
+    weights = np.empty(forms.shape[:2])
+    weights[:, 1] = targets @ view.sizes
+    weights[:, 0] = view.sizes.sum() - weights[:, 1]
+    weights[:, 2:] = -view.sizes
+    return forms, weights, -(weights * np.log(np.abs(weights))).sum(axis=1)
+
+
+def _expanded(x: Matrix, forms: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
+    """Return gradient and Hessian of sum_t w_t log x' Q_t x."""
+    images = (forms @ x[:, None, :, None])[..., 0]
+    sizes = (images * x[:, None]).sum(axis=-1)
+    relative = images / sizes[..., None]
+    gradient = 2 * (weights[..., None] * relative).sum(axis=1)
+    hessian = 2 * ((weights / sizes)[..., None, None] * forms).sum(axis=1)
+    hessian -= 4 * (weights[..., None] * relative).swapaxes(1, 2) @ relative
+    return gradient, hessian
+
+
+def _newton_steps(gradient: Matrix, hessian: Matrix, damping: Matrix) -> Matrix:
+    curvature, axes = np.linalg.eigh(hessian)
+    curvature = np.abs(curvature)
+    curvature += damping[:, None] * curvature.max(axis=1, keepdims=True)
+    slope = axes.swapaxes(1, 2) @ gradient[..., None]
+    return -(axes @ (slope / curvature[..., None]))[..., 0]

@@ -1,0 +1,110 @@
+"""Other targets for a nonlinear model: which environments intervene on a latent.
+
+With the encoder held fixed, what every set of environments would cost a latent follows from the
+moments of each environment. The cheapest sets are tried with the encoder and the graph free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.likelihood.nodes._selected import AdditiveModel
+from crlearn.likelihood.search._edges import Found, climb
+
+Matrix = NDArray[np.floating]
+IntMatrix = NDArray[np.intp]
+
+_MOST_FOR_ALL_SETS = 10  # environments beside the reference
+_SETS_PER_LATENT = 2
+_TRIED = 4
+_LEAST_GAIN = 5.0  # nats
+_HOPELESS = 50.0  # nats that a set may cost more before the encoder has followed
+_MOST_CHANGES = 10
+_RIDGE = 1e-6
+
+
+def retarget(model: AdditiveModel, found: Found) -> tuple[AdditiveModel, Found]:
+    """Change the targets of one latent at a time while BIC falls."""
+    for _ in range(_MOST_CHANGES):
+        better = _better_targets(model, found)
+        if better is None:
+            break
+        model, found = better
+    return model, found
+
+
+def _better_targets(model: AdditiveModel, found: Found) -> tuple[AdditiveModel, Found] | None:
+    """Return the first change that lowers BIC, the most promising ones tried first."""
+    changes = sorted(_changes(model, found), key=lambda change: change[0])
+    for cost, j, row in changes[:_TRIED]:
+        if cost > _HOPELESS:
+            break
+        pool = model.pool.copy()
+        pool[j] = row
+        if np.linalg.matrix_rank(pool) < len(pool):
+            continue
+        other = model.with_pool(pool)
+        refitted = climb(other, found.H, found.graph)
+        if refitted.bic < found.bic - _LEAST_GAIN:
+            return other, refitted
+    return None
+
+
+def _changes(model: AdditiveModel, found: Found) -> Iterator[tuple[float, int, IntMatrix]]:
+    """Yield extra cost, latent and targets for the best other targets of each latent."""
+    H = model.scaled(found.H)
+    for j, parents in enumerate(found.graph):
+        rows = possible_rows(model.pool[j])
+        costs = row_costs(
+            model.products(H, j, parents), np.vstack([model.pool[j], rows]), model.hard
+        )
+        for k in np.argsort(costs[1:], kind="stable")[:_SETS_PER_LATENT]:
+            yield float(costs[1 + k] - costs[0]), j, rows[k]
+
+
+def possible_rows(row: IntMatrix) -> IntMatrix:
+    """Return other sets of environments, without the reference: all, or those with two changes."""
+    m = len(row) - 1
+    if m <= _MOST_FOR_ALL_SETS:
+        sets = np.array(list(product((0, 1), repeat=m)), dtype=np.intp)
+        rows = np.insert(sets, 0, 0, axis=1)
+    else:
+        flips = [*combinations(range(1, m + 1), 1), *combinations(range(1, m + 1), 2)]
+        rows = np.tile(row, (len(flips), 1))
+        for changed, places in zip(rows, flips, strict=True):
+            changed[list(places)] ^= 1
+    return rows[rows.any(axis=1) & (rows != row).any(axis=1)]
+
+
+def row_costs(products: Matrix, rows: IntMatrix, hard: bool) -> Matrix:
+    """Return half the weighted log-variance of a latent outside and inside each set, in nats.
+
+    Parameters
+    ----------
+    products
+        Sums of products of the features (the first is constant) and, last, of the latent in each
+        environment, ``(E, S + 1, S + 1)``.
+    rows
+        Sets of environments as 0/1 rows, ``(K, E)``.
+    hard
+        Whether there are no parents inside.
+    """
+    outside = np.tensordot(1.0 - rows, products, 1)
+    inside = np.tensordot(rows.astype(float), products, 1)
+    if hard:
+        inside = inside[:, [[0], [-1]], [[0, -1]]]
+    return _cost(outside) + _cost(inside)
+
+
+def _cost(products: Matrix) -> Matrix:
+    n_rows = products[:, 0, 0]
+    among, with_latent = products[:, :-1, :-1], products[:, :-1, -1]
+    size = among.shape[1]
+    ridge = _RIDGE * np.trace(among, axis1=1, axis2=2) / size
+    beta = np.linalg.solve(among + ridge[:, None, None] * np.eye(size), with_latent[..., None])
+    explained = (with_latent * beta[..., 0]).sum(axis=1)
+    return 0.5 * n_rows * np.log((products[:, -1, -1] - explained) / n_rows)

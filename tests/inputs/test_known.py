@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlearn.inputs import Environments, read_environments
+from crlearn.inputs._known import intervened_rows, read_domains, read_graph, read_weights
+
+CHAIN = np.eye(3, k=1, dtype=bool)
+
+
+@pytest.fixture
+def environments() -> Environments:
+    return read_environments(np.array(["b", "a", "c", "a"]))
+
+
+class TestTargets:
+    def test_a_mapping_and_a_matrix_say_the_same(self, environments: Environments):
+        matrix = [[1, 0, 0], [0, 0, 0], [0, 1, 1]]
+        by_label = {"c": [1, 2], "a": 0, "b": []}
+        for targets in (matrix, by_label, np.array(matrix, dtype=bool)):
+            known = read_domains(CHAIN, targets, environments)
+            np.testing.assert_array_equal(known.targets, np.array(matrix, dtype=bool))
+
+    def test_a_mapping_may_name_domains_that_are_to_come(self, environments: Environments):
+        known = read_domains(CHAIN, {"a": 0, "b": [], "c": 1, "new": [0, 2]}, environments)
+        rows = intervened_rows(known.labels, known.rows, np.array(["new", "a"]))
+        np.testing.assert_array_equal(rows, [[True, False, True], [True, False, False]])
+
+    def test_numbers_are_labels_whatever_their_type(self):
+        environments = read_environments(np.array([1.0, 2.0]))
+        known = read_domains(CHAIN, {1: 0, 2: 1}, environments)
+        assert intervened_rows(known.labels, known.rows, np.array([2, 2]))[:, 1].all()
+
+    @pytest.mark.parametrize(
+        ("targets", "message"),
+        [
+            ({"a": 0, "b": 1}, "must name every environment in y. Missing are 'c'"),
+            ({"a": 0, "b": 1, "c": 3}, "latents from 0 to 2.*Got 3 for environment 'c'"),
+            ({"a": 0, "b": 1, "c": [0.5]}, r"latents from 0 to 2.*Got \[0.5\]"),
+            (np.eye(2), r"one row for each of the 3 environments.*Got shape \(2, 2\)"),
+            (2 * np.eye(3), "0/1 array"),
+        ],
+    )
+    def test_bad_targets(self, environments: Environments, targets: Any, message: str):
+        with pytest.raises(ValueError, match=message):
+            read_domains(CHAIN, targets, environments)
+
+    def test_unknown_labels(self, environments: Environments):
+        known = read_domains(CHAIN, {"a": 0, "b": 1, "c": 2}, environments)
+        with pytest.raises(
+            ValueError, match=r"targets are not known: 'x'. Known are 'a', 'b', 'c'"
+        ):
+            intervened_rows(known.labels, known.rows, np.array(["a", "x"]))
+
+
+class TestGraph:
+    def test_a_cycle(self):
+        with pytest.raises(ValueError, match=r"must be acyclic. Got the cycle"):
+            read_graph([[0, 1], [1, 0]], None)
+
+    def test_another_number_of_latents(self):
+        with pytest.raises(ValueError, match="3 nodes and n_latents=2"):
+            read_graph(CHAIN, 2)
+
+
+class TestWeights:
+    def test_by_label_and_in_order(self, environments: Environments):
+        first: Any = read_weights({"a": 1, "b": 4, "c": 2}, environments)
+        second: Any = read_weights([1, 4, 2], environments)
+        np.testing.assert_allclose(first, second)
+        np.testing.assert_allclose(first, np.array([4, 1, 2, 1]) / 2)
+
+    @pytest.mark.parametrize("weights", [[1, 2], [1, -1, 1], [0, 0, 0], [1, np.nan, 1]])
+    def test_bad_weights(self, environments: Environments, weights: Any):
+        with pytest.raises(ValueError, match="one number for each of the 3 environments"):
+            read_weights(weights, environments)
+
+    def test_a_missing_label(self, environments: Environments):
+        with pytest.raises(ValueError, match="Missing are 'c'"):
+            read_weights({"a": 1, "b": 1}, environments)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import gumbel_r, laplace, norm
+
+from crlearn.likelihood.core._density import Density, fit_density
+
+GRID = np.linspace(-30, 30, 60_001)
+
+
+def centred(values: np.ndarray) -> np.ndarray:
+    return values - values.mean()
+
+
+def test_gaussian_noise_gets_a_gaussian_density():
+    rng = np.random.default_rng(0)
+    found = [fit_density(3 * centred(rng.standard_normal(3000))) for _ in range(20)]
+    assert sum(density.freedom > 0 for density in found) <= 1
+    density = Density.gaussian(2.0)
+    np.testing.assert_allclose(density.log_density(GRID), norm.logpdf(GRID, scale=2))
+    np.testing.assert_allclose(density.score(GRID), GRID / 4)
+
+
+@pytest.mark.parametrize("family", [laplace, gumbel_r], ids=["laplace", "gumbel"])
+def test_other_shapes_are_found(family):
+    values = family.rvs(size=10_000, random_state=0)
+    density = fit_density(centred(values))
+    test = family.rvs(size=20_000, random_state=1)
+    lost = family.logpdf(test).mean() - density.log_density(test - values.mean()).mean()
+    assert 0 <= lost < 0.01
+    gaussian = norm.logpdf(test, values.mean(), values.std()).mean()
+    assert density.log_density(test - values.mean()).mean() > gaussian + 0.02
+
+
+@pytest.mark.parametrize("draw", ["laplace", "standard_exponential", "uniform"])
+def test_densities_have_mass_one_and_scores_are_their_slopes(draw: str):
+    density = fit_density(2 * centred(getattr(np.random.default_rng(0), draw)(size=4000)))
+    assert density.freedom > 0
+    log_density = density.log_density(GRID)
+    assert np.exp(log_density).sum() * (GRID[1] - GRID[0]) == pytest.approx(1, abs=3e-3)
+    slopes = -(log_density[2:] - log_density[:-2]) / (GRID[2] - GRID[0])
+    inside = np.abs(GRID[1:-1]) < 1.2 * density.scale
+    np.testing.assert_allclose(density.score(GRID)[1:-1][inside], slopes[inside], atol=0.3)
+    assert log_density[0] < -12
+    assert log_density[-1] < -12
+
+
+def test_a_given_penalty_is_kept():
+    values = centred(np.random.default_rng(0).laplace(size=2000))
+    assert fit_density(values, np.inf).freedom == 0
+    assert fit_density(values, 0.03).penalty == 0.03
+
+
+def test_constants_do_no_harm():
+    assert fit_density(np.zeros(100)).freedom == 0

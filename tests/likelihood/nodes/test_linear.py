@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood.core._newton import moved
+from crlearn.likelihood.nodes._linear import (
+    _positive,
+    alternatives,
+    expand,
+    minimise,
+    objective,
+    predicted,
+)
+
+SIZES = (50, 30, 80, 40)
+
+
+def drawn(seed: int, n: int = 4) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of unequal environments, pools (some empty), masks and an encoder, all at random."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        rng.standard_normal((size, n)) @ rng.standard_normal((n, n)) + rng.standard_normal(n)
+        for size in SIZES
+    ]
+    pool = rng.integers(0, 3, (n, len(SIZES)))
+    pool[0], pool[1] = 0, (0, 0, 1, 2)
+    masks = (rng.random((n, 3, n)) < 0.5) * (1 - np.eye(n))[:, None]
+    return rows, pool, masks, rng.standard_normal((n, n))
+
+
+def brute_force(rows, pool, masks, H) -> float:
+    """F from regressions on the rows themselves, with an intercept."""
+    value = -np.log(abs(np.linalg.det(H)))
+    n_rows = sum(map(len, rows))
+    for j in range(len(H)):
+        for p in range(masks.shape[1]):
+            members = np.flatnonzero(pool[j] == p)
+            if len(members) == 0:
+                continue
+            Z = np.vstack([rows[e] for e in members]) @ H.T
+            given = np.column_stack([np.ones(len(Z)), Z[:, masks[j, p] > 0]])
+            residual = Z[:, j] - given @ np.linalg.lstsq(given, Z[:, j], rcond=None)[0]
+            value += 0.5 * len(Z) / n_rows * np.log(np.mean(residual**2))
+    return value
+
+
+def numerically(function, at: np.ndarray, step: float = 1e-5) -> np.ndarray:
+    """Derivatives of a function of a vector."""
+    moves = step * np.eye(len(at))
+    return np.array([(function(at + move) - function(at - move)) / (2 * step) for move in moves])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_objective_agrees_with_regressions_on_the_rows(seed: int):
+    rows, pool, masks, H = drawn(seed)
+    pools = Pools.of(Moments.of(rows), pool)
+    expected = brute_force(rows, pool, masks, H)
+    assert float(objective(H, pools, masks)) == pytest.approx(expected)
+    assert expand(H, pools, masks).value == pytest.approx(expected)
+
+
+def test_objective_takes_many_masks_at_once():
+    rows, pool, _, H = drawn(0)
+    pools = Pools.of(Moments.of(rows), pool)
+    stack = np.stack([drawn(seed)[2] for seed in range(6)]).reshape(2, 3, 4, 3, 4)
+    values = objective(H, pools, stack)
+    assert values.shape == (2, 3)
+    assert values[1, 2] == pytest.approx(float(objective(H, pools, stack[1, 2])))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gradient_and_hessian_are_exact(seed: int):
+    rows, pool, masks, H = drawn(seed)
+    pools = Pools.of(Moments.of(rows), pool)
+    point = expand(H, pools, masks)
+    nowhere = np.zeros(12)
+
+    def value(step: np.ndarray) -> float:
+        return float(objective(moved(H, step), pools, masks))
+
+    np.testing.assert_allclose(point.gradient, numerically(value, nowhere), atol=1e-7)
+    hessian = numerically(lambda step: numerically(value, step, 1e-4), nowhere, 1e-4)
+    np.testing.assert_allclose(point.hessian, hessian, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(point.hessian, point.hessian.T, atol=1e-10)
+
+
+def test_rescaled_rows_change_nothing():
+    rows, pool, masks, H = drawn(1)
+    pools = Pools.of(Moments.of(rows), pool)
+    scaled = np.array([2.0, -0.3, 10.0, 1.0])[:, None] * H
+    values = [float(objective(encoder, pools, masks)) for encoder in (H, scaled)]
+    assert values[0] == pytest.approx(values[1])
+
+
+def test_affine_changes_of_x_change_f_by_a_constant():
+    rows, pool, masks, H = drawn(2)
+    rng = np.random.default_rng(0)
+    A, shift = rng.standard_normal((4, 4)), 10 * rng.standard_normal(4)
+    before = float(objective(H, Pools.of(Moments.of(rows), pool), masks))
+    elsewhere = Moments.of([x @ A.T + shift for x in rows])
+    after = float(objective(H @ np.linalg.inv(A), Pools.of(elsewhere, pool), masks))
+    assert after == pytest.approx(before + np.linalg.slogdet(A)[1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_minimise_never_goes_up(seed: int):
+    rows, pool, masks, H = drawn(seed)
+    pools = Pools.of(Moments.of(rows), pool)
+    values = [float(objective(H, pools, masks))]
+    for max_steps in (1, 2, 5, 100):
+        found, value = minimise(H, pools, masks, max_steps=max_steps)
+        assert value == pytest.approx(float(objective(found, pools, masks)))
+        values.append(value)
+    assert (np.diff(values) <= 1e-12).all()
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_the_truth_is_found_from_nearby(multi_node, shifted: bool):
+    world = multi_node(3, shifted=shifted)
+    pools = Pools.of(world.moments, world.targets)
+    masks = np.zeros((4, 2, 4))
+    masks[:, 0] = world.graph.T
+    truth = np.linalg.inv(world.mixing)
+    nearby = truth + 0.1 * np.random.default_rng(0).standard_normal((4, 4)) @ truth
+    found, value = minimise(nearby, pools, masks)
+    assert value == pytest.approx(world.moments.saturated, abs=1e-10)
+    mixed = np.abs(found @ world.mixing)
+    np.testing.assert_allclose(mixed / mixed.max(axis=1, keepdims=True), np.eye(4), atol=1e-4)
+    assert np.abs(expand(found, pools, masks).gradient).max() < 1e-5
+
+
+def test_predicted_lies_between_the_present_value_and_the_minimum():
+    rows, pool, masks, H = drawn(4)
+    pools = Pools.of(Moments.of(rows), pool)
+    best, lowest = minimise(H, pools, masks)
+    without = masks.copy()
+    without[2] = 0
+    _, lowest_without = minimise(best, pools, without)
+    guess = predicted(best, pools, without)
+    assert lowest <= lowest_without - 1e-12 <= guess <= float(objective(best, pools, without))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_alternatives_of_all_latents_add_up_to_f(seed: int):
+    rows, pool, masks, H = drawn(seed)
+    pools = Pools.of(Moments.of(rows), pool)
+    values, gradients = alternatives(H, pools, np.arange(4), masks)
+    point = expand(H, pools, masks)
+    assert values.sum() - np.linalg.slogdet(H)[1] == pytest.approx(point.value)
+    off = ~np.eye(4, dtype=bool)
+    np.testing.assert_allclose(gradients.sum(axis=0)[off], point.gradient, atol=1e-12)
+
+
+def test_variances_that_rounding_made_negative_cost_much():
+    np.testing.assert_array_equal(_positive(np.array([2.0, -1e-17, 0.0])), [2.0, 1e100, 1e100])
