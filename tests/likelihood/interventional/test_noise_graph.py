@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlearn.likelihood import _noise_graph
+from crlearn.likelihood.interventional import _noise_graph
 from crlearn.likelihood.interventional._noise_graph import Judge, refine_nonlinear
 
 POOL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])

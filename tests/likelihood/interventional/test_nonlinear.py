@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.likelihood import Moments, _nonlinear_search, adjacency_of, fit_nonlinear
+from crlearn.likelihood import Moments, adjacency_of, fit_nonlinear
+from crlearn.likelihood.interventional import _nonlinear as _nonlinear_search
 from crlearn.likelihood.interventional._nonlinear import free_of_parents
 
 POOL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from crlearn.likelihood import _pair_turns
+from crlearn.likelihood.observational import _rotations as _pair_turns
 from crlearn.likelihood.observational._edges import StructureSearch
 from crlearn.likelihood.observational._model import Structure
 from crlearn.likelihood.observational._rotations import Turn, turns_of, with_turned_pairs

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crlearn.config import config_context
 from crlearn.data import make_observational
-from crlearn.likelihood import _observational
+from crlearn.likelihood.observational import _search as _observational
 from crlearn.likelihood.observational._edges import Candidate, StructureSearch
 from crlearn.likelihood.observational._model import Structure
 from crlearn.likelihood.observational._search import (
