@@ -16,6 +16,7 @@ from crlearn.graph._convert import (
 from crlearn.graph._cpdag import cpdag
 from crlearn.graph._order import (
     ancestors,
+    best_order,
     descendants,
     layers,
     parents_of,
@@ -23,19 +24,37 @@ from crlearn.graph._order import (
     transitive_closure,
     transitive_reduction,
 )
+from crlearn.graph._parents import (
+    Graph,
+    Parents,
+    adjacency_of,
+    complete_graph,
+    graph_of,
+    is_acyclic,
+    neighbours,
+    with_parents,
+)
 
 __all__ = [
+    "Graph",
     "GraphLike",
+    "Parents",
+    "adjacency_of",
     "ancestors",
+    "best_order",
     "check_adjacency",
     "check_dag",
     "closest_dag",
+    "complete_graph",
     "cpdag",
     "descendants",
     "find_cycle",
     "from_causallearn",
     "from_networkx",
+    "graph_of",
+    "is_acyclic",
     "layers",
+    "neighbours",
     "parents_of",
     "to_causallearn",
     "to_dowhy",
@@ -43,4 +62,5 @@ __all__ = [
     "topological_order",
     "transitive_closure",
     "transitive_reduction",
+    "with_parents",
 ]

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 
 from crlearn.graph._check import BoolMatrix, check_square
+from crlearn.graph._order import best_order
 
 EXACT_UP_TO = 16
 N_KICKS = 300
@@ -66,24 +67,8 @@ def heaviest_order(strength: Weights) -> Order:
 
 
 def exact_order(strength: Weights) -> Order:
-    """Return the order that keeps the most weight, by dynamic programming over subsets of nodes."""
-    n_nodes = len(strength)
-    weight_into = _weight_from_subsets(strength)
-    subsets = np.arange(2**n_nodes)
-    size = np.bitwise_count(subsets)
-    best = np.full(2**n_nodes, -np.inf)
-    best[0] = 0.0
-    last = np.zeros(2**n_nodes, dtype=np.intp)
-    for n_placed in range(1, n_nodes + 1):
-        of_this_size = subsets[size == n_placed]
-        for node in range(n_nodes):
-            ending_in_node = of_this_size[of_this_size >> node & 1 == 1]
-            before = ending_in_node ^ (1 << node)
-            kept = best[before] + weight_into[before, node]
-            better = kept > best[ending_in_node]
-            best[ending_in_node[better]] = kept[better]
-            last[ending_in_node[better]] = node
-    return _trace_back(last, n_nodes)
+    """Return the order that keeps the most weight."""
+    return best_order(-_weight_from_subsets(strength))
 
 
 def local_search_order(strength: Weights) -> Order:
@@ -92,9 +77,9 @@ def local_search_order(strength: Weights) -> Order:
     net_outflow = strength.sum(axis=1) - strength.sum(axis=0)
     best = _improve_by_moves(strength, np.argsort(-net_outflow, kind="stable"))
     for _ in range(N_KICKS):
-        rival = _improve_by_moves(strength, _kicked(best, rng))
-        if kept_weight(strength, rival) > kept_weight(strength, best):
-            best = rival
+        other = _improve_by_moves(strength, _kicked(best, rng))
+        if kept_weight(strength, other) > kept_weight(strength, best):
+            best = other
     return best
 
 
@@ -110,15 +95,6 @@ def _weight_from_subsets(strength: Weights) -> Weights:
     for node in range(n_nodes):
         weight[2**node : 2 ** (node + 1)] = weight[: 2**node] + strength[node]
     return weight
-
-
-def _trace_back(last: NDArray[np.intp], n_nodes: int) -> Order:
-    order = np.empty(n_nodes, dtype=np.intp)
-    subset = 2**n_nodes - 1
-    for position in reversed(range(n_nodes)):
-        order[position] = last[subset]
-        subset ^= 1 << int(last[subset])
-    return order
 
 
 def _improve_by_moves(strength: Weights, order: Order) -> Order:

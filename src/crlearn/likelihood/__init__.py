@@ -1,72 +1,31 @@
 """The structured likelihood: z = H x with additive-noise mechanisms, everything but H profiled out.
 
 One engine serves observational, interventional, multi-node and multi-domain data. It knows pools
-of environments that share a mechanism, and parents; it knows no method.
+of environments that share a mechanism, and parents; it knows no method. A call goes one way: a
+family's search, its models of a latent given its parents (`nodes`), what these share (`core`), and
+comes back with one record, `Fit`.
 """
 
-from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood._fit import Fit
+from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains, Invariance
-from crlearn.likelihood.interventional._linear import (
-    GoodnessOfFit,
-    LinearFit,
-    LinearProblem,
-    edge_p_values,
-    fit_linear,
-    fit_without_order,
-    rows_inside,
-    standard_errors,
-)
-from crlearn.likelihood.interventional._noise import NoisyFit, fit_with_noise
-from crlearn.likelihood.interventional._noise_graph import CurvedAnswer, refine_nonlinear
-from crlearn.likelihood.interventional._nonlinear import NonlinearFit, fit_nonlinear
-from crlearn.likelihood.nodes._linear import expand, minimise, objective
-from crlearn.likelihood.nodes._selected import AdditiveModel
+from crlearn.likelihood.interventional._search import FITS, fit_interventional
+from crlearn.likelihood.interventional._start import grouped_targets, pools_of
 from crlearn.likelihood.observational._search import ObservationalFit, Rival, fit_observational
-from crlearn.likelihood.search._edges import (
-    Found,
-    Graph,
-    adjacency_of,
-    best_graph_at,
-    climb,
-    graph_of,
-)
-from crlearn.likelihood.targets._search import TargetFit, find_targets
 
 __all__ = [
-    "AdditiveModel",
-    "CurvedAnswer",
+    "FITS",
     "Domains",
-    "Found",
-    "GoodnessOfFit",
-    "Graph",
+    "Fit",
     "Invariance",
-    "LinearFit",
-    "LinearProblem",
     "Moments",
-    "NoisyFit",
-    "NonlinearFit",
     "ObservationalFit",
-    "Pools",
     "Rival",
-    "TargetFit",
     "Unmixing",
-    "adjacency_of",
-    "best_graph_at",
-    "climb",
-    "edge_p_values",
-    "expand",
-    "find_targets",
     "find_unmixing",
-    "fit_linear",
-    "fit_nonlinear",
+    "fit_interventional",
     "fit_observational",
-    "fit_with_noise",
-    "fit_without_order",
-    "graph_of",
-    "minimise",
-    "objective",
-    "refine_nonlinear",
-    "rows_inside",
-    "standard_errors",
+    "grouped_targets",
+    "pools_of",
 ]

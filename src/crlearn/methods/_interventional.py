@@ -1,28 +1,18 @@
-"""What the methods for interventions share: reading environments, checks and units."""
+"""What the methods for interventions say of their fits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from crlearn.likelihood import (
-    GoodnessOfFit,
-    Graph,
-    Moments,
-    NoisyFit,
-    NonlinearFit,
-    refine_nonlinear,
-)
+from crlearn.likelihood import FITS, Fit, Moments
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 
-FITS = 1e-3  # p-value below which linear latents are given up
 _INVISIBLE = 0.01
 
 
@@ -48,43 +38,21 @@ def _p_value_of_equality(moments: Moments, e: int) -> float:
     return float(chi2.sf(together - apart, n + n * (n + 1) // 2))
 
 
-def fit_check(name: str, fit: GoodnessOfFit, *, is_linear: bool) -> Check:
-    """Say how the linear model fits; if it was given up, the test says nothing of the answer."""
-    ratio = f"likelihood ratio {fit.ratio:.0f} with {fit.freedom} degrees of freedom"
-    detail = f"{ratio}, p = {fit.p_value:.2g}"
-    if is_linear:
-        return Check(name, fit.p_value >= FITS, detail)
+def fit_check(name: str, fit: Fit) -> Check:
+    """Say how linear mechanisms fit; if they were given up, the test says nothing of the answer."""
+    test = fit.goodness_of_fit
+    assert test is not None
+    ratio = f"likelihood ratio {test.ratio:.0f} with {test.freedom} degrees of freedom"
+    detail = f"{ratio}, p = {test.p_value:.2g}"
+    if fit.mechanisms == "linear":
+        return Check(name, test.p_value >= FITS, detail)
     return Check(name, None, f"{detail} for linear latents; nonlinear ones were fitted")
 
 
-def fit_details(
-    fit: GoodnessOfFit, found: NonlinearFit | None, noisy: NoisyFit | None
-) -> dict[str, Any]:
+def fit_details(fit: Fit) -> dict[str, Any]:
     """Return what the record of a fit says of its model."""
     return {
-        "mechanisms": "linear" if found is None else "nonlinear",
-        "noise": "gaussian" if noisy is None and not (found and found.any_noise) else "any",
-        "likelihood_ratio": fit.ratio,
-        "degrees_of_freedom": fit.freedom,
-        "p_value": fit.p_value,
-        "bic": None if found is None else found.bic,
+        "mechanisms": fit.mechanisms,
+        "noise": "any" if fit.any_noise else "gaussian",
+        "score": fit.score,
     }
-
-
-def with_any_noise(
-    rows: Sequence[Matrix],
-    found: NonlinearFit,
-    starts: Sequence[tuple[Matrix, Graph]],
-    hard: bool,
-) -> NonlinearFit:
-    """Fit nonlinear mechanisms once more if their noises are not Gaussian.
-
-    Least squares are biased then, so that other starts may be better than what they found. Soft
-    interventions leave mixtures open, which densities would close in a way that means nothing.
-    """
-    if not hard:
-        return found
-    noisy = refine_nonlinear(rows, found.pool, [(found.H, found.graph), *starts], hard=True)
-    if noisy is None:
-        return found
-    return replace(found, H=noisy.H, graph=noisy.graph, bic=noisy.bic, any_noise=True)

@@ -37,14 +37,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from crlearn.base import BaseCRL
@@ -60,29 +57,8 @@ from crlearn.inputs import (
     reference_of,
     whitening,
 )
-from crlearn.likelihood import (
-    LinearFit,
-    LinearProblem,
-    Moments,
-    NonlinearFit,
-    adjacency_of,
-    edge_p_values,
-    fit_linear,
-    fit_nonlinear,
-    fit_with_noise,
-    fit_without_order,
-    graph_of,
-    minimise,
-    rows_inside,
-    standard_errors,
-)
-from crlearn.methods._interventional import (
-    FITS,
-    fit_check,
-    fit_details,
-    visibility_check,
-    with_any_noise,
-)
+from crlearn.likelihood import Moments, fit_interventional, grouped_targets, pools_of
+from crlearn.methods._interventional import fit_check, fit_details, visibility_check
 from crlearn.methods._lscale import lscale_i
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
@@ -115,52 +91,42 @@ def linear_intervention_crl(
     seed: int = 0,
 ) -> Result:
     """Recover latents and graph; see the module's text."""
-    hard, rng = interventions == "hard", np.random.default_rng(seed)
+    hard = interventions == "hard"
     groups = group_environments(environments, targets)
     span, column_checks = reduce_to_span(X, n_latents, groups)
     n = span.n_latents
     rows = by_environment(X @ span.matrix.T, environments, groups.order)
     moments = Moments.of(rows)
     if groups.n_targets > n:
-        groups = merge_groups(groups, moments, n)
-    problem = LinearProblem(moments, groups.pool(n), hard)
-
-    linear = fit_linear(problem, rng)
-    fit = problem.goodness_of_fit(linear.value, problem.masks(linear.adjacency), linear.H)
-    found: NonlinearFit | None = None
-    if mechanisms == "nonlinear" or (mechanisms == "auto" and fit.p_value < FITS):
-        found = _nonlinear(rows, problem, linear, rng)
-    noisy = fit_with_noise(rows, problem, linear) if found is None else None
-    H, adjacency = _answer(problem, linear if noisy is None else noisy.linear, found)
-    encoder = in_readable_units(H @ span.matrix, X, environments)
+        groups = replace(groups, latent=grouped_targets(groups.latent, moments, n))
+    fit = fit_interventional(
+        rows,
+        pools_of(groups.latent, n),
+        hard=hard,
+        mechanisms=mechanisms,
+        rng=np.random.default_rng(seed),
+    )
+    covered = np.isin(np.arange(n), groups.latent)
+    known = fit.adjacency if hard else transitive_closure(fit.adjacency)
+    encoder = in_readable_units(fit.H @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=_guarantee(problem),
-        adjacency=adjacency,
+        guarantee=_guarantee(covered, hard=hard),
+        adjacency=known & covered & covered[:, None],
         targets=groups.targets(n),
         checks=(
             *column_checks,
             *groups.checks,
-            _coverage_check(problem),
+            _coverage_check(covered),
             check_environment_sizes(environments, n),
-            visibility_check(problem.moments, environments.labels[groups.order]),
-            fit_check("single-node interventions fit", fit, is_linear=found is None),
+            visibility_check(moments, environments.labels[groups.order]),
+            fit_check("single-node interventions fit", fit),
         ),
-        details={
-            **fit_details(fit, found, noisy),
-            **(
-                {
-                    "edge_p_values": edge_p_values(problem, linear),
-                    "encoder_standard_errors": standard_errors(problem, linear),
-                }
-                if noisy is None
-                else {
-                    "edge_p_values": noisy.edge_p_values,
-                    "encoder_standard_errors": noisy.standard_errors,
-                }
-            ),
-        },
+        goodness_of_fit=fit.goodness_of_fit,
+        edge_p_values=fit.edge_p_values,
+        encoder_standard_errors=fit.standard_errors,
+        details=fit_details(fit),
     )
 
 
@@ -240,13 +206,6 @@ class Groups:
         """Number of latents that are intervened on."""
         return int(self.latent.max()) + 1
 
-    def pool(self, n_latents: int) -> NDArray[np.intp]:
-        """Return the pools: every environment on a latent has its own."""
-        pool = np.zeros((n_latents, len(self.order)), dtype=np.intp)
-        for place, j in enumerate(self.latent, start=1):
-            pool[j, place] = pool[j].max() + 1
-        return pool
-
     def targets(self, n_latents: int) -> BoolMatrix:
         """Return which environment intervenes on which latent, in the order of the labels."""
         targets = np.zeros((len(self.order), n_latents), dtype=bool)
@@ -282,85 +241,11 @@ def reduce_to_span(
     return LinearEncoder(span.matrix[:n], span.offset), checks
 
 
-def merge_groups(groups: Groups, moments: Moments, n_latents: int) -> Groups:
-    """Find out which environments intervene on the same latent, where nobody has said so.
-
-    They change the precision matrix along similar directions: that gives a first grouping, and then
-    environments change groups one by one while the likelihood of the model without order rises.
-    """
-    latent = _similar_directions(moments, groups, n_latents)
-    problem = _soft_problem(groups, latent, moments, n_latents)
-    H, value = minimise(
-        fit_without_order(problem, np.random.default_rng(0)),
-        problem.pools,
-        problem.masks_without_order(),
-    )
-    improved = True
-    while improved:
-        improved = False
-        for e, j in product(range(groups.n_targets), range(n_latents)):
-            moved = np.where(groups.latent == e, j, latent)
-            if len(np.unique(moved)) < n_latents or (moved == latent).all():
-                continue
-            problem = _soft_problem(groups, moved, moments, n_latents)
-            masks = problem.masks_without_order()
-            encoder, candidate = minimise(H, problem.pools, masks, max_steps=20)
-            if candidate < value - 1 / moments.n_samples:
-                latent, H, value, improved = moved, encoder, candidate, True
-    return replace(groups, latent=latent)
-
-
-def _soft_problem(
-    groups: Groups, latent: NDArray[np.intp], moments: Moments, n_latents: int
-) -> LinearProblem:
-    """Return the problem of a grouping; the model without order is the same for hard ones."""
-    return LinearProblem(moments, replace(groups, latent=latent).pool(n_latents), hard=False)
-
-
-def _similar_directions(moments: Moments, groups: Groups, n_latents: int) -> NDArray[np.intp]:
-    precisions = np.linalg.inv(moments.covariances)
-    root = np.linalg.cholesky(moments.covariances[0])
-    values, vectors = np.linalg.eigh(root.T @ (precisions[1:] - precisions[0]) @ root)
-    leading = vectors[np.arange(len(values)), :, np.abs(values).argmax(axis=1)]
-    alike = np.abs(leading @ leading.T)
-    tree = linkage(squareform(np.clip(1 - alike, 0, None), checks=False), "average")
-    found = fcluster(tree, n_latents, "maxclust") - 1
-    # Environments with one name stay together, and every latent has at least one.
-    latent = np.array([found[groups.latent == groups.latent[e]][0] for e in range(len(found))])
-    for j in sorted(set(range(n_latents)) - set(latent.tolist())):
-        crowded = np.bincount(latent).argmax()
-        latent[groups.latent == groups.latent[np.flatnonzero(latent == crowded)[-1]]] = j
-    return latent
-
-
-def _nonlinear(
-    rows: Sequence[Matrix], problem: LinearProblem, linear: LinearFit, rng: np.random.Generator
-) -> NonlinearFit:
-    """Start from the linear answer and from the model without an order."""
-    H, adjacency = _answer(problem, linear, None)
-    starts = [(H, graph_of(adjacency)), (fit_without_order(problem, rng), None), (H, None)]
-    found = fit_nonlinear(rows, problem.pool, starts, hard=problem.hard)
-    return with_any_noise(rows, found, [(linear.H, graph_of(linear.adjacency))], problem.hard)
-
-
-def _answer(
-    problem: LinearProblem, linear: LinearFit, found: NonlinearFit | None
-) -> tuple[Matrix, BoolMatrix]:
-    """Return the encoder and the graph as far as it can be known."""
-    if found is not None:
-        H, adjacency = found.H, adjacency_of(found.graph)
-    else:
-        H = linear.H if problem.hard else rows_inside(problem, linear)
-        adjacency = linear.adjacency
-    known = adjacency if problem.hard else transitive_closure(adjacency)
-    return H, known & problem.covered & problem.covered[:, None]
-
-
-def _guarantee(problem: LinearProblem) -> Guarantee:
-    full = HARD_GUARANTEE if problem.hard else SOFT_GUARANTEE
-    if problem.covered.all():
+def _guarantee(covered: NDArray[np.bool_], *, hard: bool) -> Guarantee:
+    full = HARD_GUARANTEE if hard else SOFT_GUARANTEE
+    if covered.all():
         return full
-    hidden = ", ".join(f"z{j}" for j in np.flatnonzero(~problem.covered))
+    hidden = ", ".join(f"z{j}" for j in np.flatnonzero(~covered))
     return Guarantee(
         latents="span",
         graph="none",
@@ -370,8 +255,8 @@ def _guarantee(problem: LinearProblem) -> Guarantee:
     )
 
 
-def _coverage_check(problem: LinearProblem) -> Check:
-    missing = np.flatnonzero(~problem.covered)
+def _coverage_check(covered: NDArray[np.bool_]) -> Check:
+    missing = np.flatnonzero(~covered)
     return Check(
         "every latent is intervened on",
         len(missing) == 0,

@@ -32,8 +32,6 @@ interventions, NeurIPS 2024.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -42,7 +40,7 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from crlearn.base import BaseCRL
-from crlearn.graph import topological_order, transitive_closure
+from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
     by_environment,
@@ -53,26 +51,8 @@ from crlearn.inputs import (
     reference_of,
     whitening,
 )
-from crlearn.likelihood import (
-    LinearFit,
-    LinearProblem,
-    Moments,
-    NoisyFit,
-    NonlinearFit,
-    TargetFit,
-    adjacency_of,
-    find_targets,
-    fit_nonlinear,
-    fit_with_noise,
-    graph_of,
-)
-from crlearn.methods._interventional import (
-    FITS,
-    fit_check,
-    fit_details,
-    visibility_check,
-    with_any_noise,
-)
+from crlearn.likelihood import Moments, fit_interventional
+from crlearn.methods._interventional import fit_check, fit_details, visibility_check
 from crlearn.methods._umni import umni_crl
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
@@ -109,37 +89,27 @@ def multi_node_crl(
     order = reference_first(environments)
     span, column_checks = reduce_to_span(X, environments, n_latents)
     rows = by_environment(X @ span.matrix.T, environments, order)
-    moments = Moments.of(rows)
-
-    linear = find_targets(moments, rng=np.random.default_rng(seed), hard=hard)
-    fit = linear.goodness_of_fit
-    found: NonlinearFit | None = None
-    if mechanisms == "nonlinear" or (mechanisms == "auto" and fit.p_value < FITS):
-        starts = [(linear.encoder, graph_of(linear.parents)), (linear.encoder, None)]
-        pool = linear.targets.T.astype(np.intp)
-        found = fit_nonlinear(rows, pool, starts, hard=hard, unknown_targets=True)
-        found = with_any_noise(rows, found, starts[:1], hard)
-    noisy = _with_any_noise(rows, moments, linear) if found is None else None
-    answer = _Answer.of(linear, found, noisy)
-    encoder = in_readable_units(answer.encoder @ span.matrix, X, environments)
+    rng = np.random.default_rng(seed)
+    fit = fit_interventional(rows, None, hard=hard, mechanisms=mechanisms, rng=rng)
+    fit = fit.causes_first()
+    encoder = in_readable_units(fit.H @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
-        adjacency=answer.parents if hard else transitive_closure(answer.parents),
-        targets=answer.targets[np.argsort(order)],
+        adjacency=fit.adjacency if hard else transitive_closure(fit.adjacency),
+        targets=fit.targets[np.argsort(order)],
         checks=(
             *column_checks,
             reference_of(environments)[1],
             check_environment_sizes(environments, span.n_latents),
-            visibility_check(moments, environments.labels[order]),
-            fit_check("interventions on sets of latents fit", fit, is_linear=found is None),
+            visibility_check(Moments.of(rows), environments.labels[order]),
+            fit_check("interventions on sets of latents fit", fit),
         ),
-        details={
-            **fit_details(fit, found, noisy),
-            "edge_p_values": answer.edge_p_values,
-            "encoder_standard_errors": answer.standard_errors,
-        },
+        goodness_of_fit=fit.goodness_of_fit,
+        edge_p_values=fit.edge_p_values,
+        encoder_standard_errors=fit.standard_errors,
+        details=fit_details(fit),
     )
 
 
@@ -193,50 +163,6 @@ def reduce_to_span(
         # Measurement noise fills all dimensions; what interventions can tell apart is the limit.
         span = LinearEncoder(span.matrix[: len(environments) - 1], span.offset)
     return span, checks
-
-
-def _with_any_noise(rows: Sequence[Matrix], moments: Moments, linear: TargetFit) -> NoisyFit | None:
-    """Fit encoder and graph again if the noises are not Gaussian; None if they may be."""
-    problem = LinearProblem(moments, linear.targets.T.astype(np.intp), hard=True)
-    return fit_with_noise(rows, problem, LinearFit(linear.encoder, linear.parents, linear.value))
-
-
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """What was found, latents in causal order."""
-
-    encoder: Matrix
-    parents: BoolMatrix
-    targets: BoolMatrix
-    edge_p_values: Matrix | None = None
-    standard_errors: Matrix | None = None
-
-    @classmethod
-    def of(cls, linear: TargetFit, found: NonlinearFit | None, noisy: NoisyFit | None) -> _Answer:
-        """Take the best model that was fitted."""
-        if found is not None:
-            answer = cls(found.H, adjacency_of(found.graph), found.pool.T.astype(bool))
-            return answer.causes_first()
-        tests = linear if noisy is None else noisy
-        H, parents = (
-            (linear.encoder, linear.parents)
-            if noisy is None
-            else (noisy.linear.H, noisy.linear.adjacency)
-        )
-        answer = cls(H, parents, linear.targets, tests.edge_p_values, tests.standard_errors)
-        return answer.causes_first()
-
-    def causes_first(self) -> _Answer:
-        """Put the latents into causal order."""
-        order = topological_order(self.parents)
-        among = np.ix_(order, order)
-        return _Answer(
-            self.encoder[order],
-            self.parents[among],
-            self.targets[:, order],
-            None if self.edge_p_values is None else self.edge_p_values[among],
-            None if self.standard_errors is None else self.standard_errors[among],
-        )
 
 
 class MultiNodeCRL(BaseCRL):

@@ -38,8 +38,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import BaseCRL
+from crlearn.graph import adjacency_of
 from crlearn.inputs import Scaling, whitening
-from crlearn.likelihood import Rival, adjacency_of, fit_observational
+from crlearn.likelihood import Rival, fit_observational
 from crlearn.methods._observational_checks import (
     best_other_answer,
     determination_check,

@@ -1,121 +1,168 @@
-"""Newton's method on an encoder: steps in D of (I + D) H, downhill in every direction."""
+"""Newton's method, damped: the one loop by which models of the likelihood are minimised.
+
+Steps solve (Hessian + damping S) step = -gradient with S the size of the Hessian's diagonal
+(Marquardt), so that neither the units of parameters nor the number of rows matter; where the
+Hessian is indefinite, directions of negative curvature are reversed. A step that does not lower the
+value is taken again with more damping.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 Matrix = NDArray[np.floating]
+Vector = NDArray[np.floating]
+State = TypeVar("State")
 
+# Shares of the Hessian's diagonal.
 _SMALLEST_CURVATURE = 1e-6
-_LONGEST_STEP = 0.5  # what a quadratic expansion can be trusted for
-_MOST_TRIES = 12
-_FIRST_DAMPING, _LEAST_DAMPING = 1e-3, 1e-9
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e8
+_LESS, _MORE = 0.1, 8.0  # damping after a step that lowers the value, and after one that does not
 
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """F around an encoder: value, gradient and Hessian in the off-diagonal entries of D."""
+    """A function around a point: value, gradient and Hessian (or what stands in for it)."""
 
     value: float
-    gradient: Matrix
+    gradient: Vector
     hessian: Matrix
 
-    def step(self, damping: float = _FIRST_DAMPING) -> Matrix:
-        """Return a damped Newton step; directions of negative curvature are turned around."""
-        least = max(damping, _SMALLEST_CURVATURE)
-        try:  # ten times as fast as eigenvalues, and nearly the same without negative curvature
-            factor = cho_factor(self.hessian + least * np.eye(len(self.hessian)))
-            return _shortened(-cho_solve(factor, self.gradient))
-        except np.linalg.LinAlgError:
-            pass
-        curvature, directions = self._spectrum
-        slope = directions.T @ self.gradient
-        size = np.maximum(np.abs(curvature), _SMALLEST_CURVATURE) + damping
-        return _shortened(-directions @ (slope / size))
+    @cached_property
+    def size(self) -> Vector:
+        """Size of the curvature along each parameter."""
+        diagonal = np.abs(np.diag(self.hessian))
+        return np.maximum(diagonal, _SMALLEST_CURVATURE * diagonal.max(initial=0.0) + 1e-300)
 
-    def gains(self, gradients: Matrix) -> Matrix:
+    def step(self, damping: float = _FIRST_DAMPING, longest: float = np.inf) -> Vector:
+        """Return a damped Newton step, none of its entries larger than `longest`."""
+        step = -self._solved(self.gradient[None], max(damping, _SMALLEST_CURVATURE))[0]
+        largest = np.abs(step).max(initial=0.0)
+        return step * (longest / largest) if largest > longest else step
+
+    def gains(self, gradients: Matrix) -> Vector:
         """Return what a Newton step would gain if the gradient were another, for a stack of them.
 
         The Hessian stays as it is: for functions that differ little from this one.
         """
-        try:
-            factor = cho_factor(self.hessian + _SMALLEST_CURVATURE * np.eye(len(self.hessian)))
-            return 0.5 * (gradients.T * cho_solve(factor, gradients.T)).sum(axis=0)
-        except np.linalg.LinAlgError:
-            curvature, directions = self._spectrum
-            size = np.maximum(np.abs(curvature), _SMALLEST_CURVATURE)
-            return 0.5 * ((gradients @ directions) ** 2 / size).sum(axis=1)
+        return 0.5 * (gradients * self._solved(gradients, _SMALLEST_CURVATURE)).sum(axis=1)
 
-    @cached_property
-    def _spectrum(self) -> tuple[Matrix, Matrix]:
-        curvature, directions = np.linalg.eigh(self.hessian)
-        return curvature, directions
-
-    def after(self, step: Matrix) -> float:
+    def after(self, step: Vector) -> float:
         """Return the value that the expansion promises after a step, or the present one."""
         change = float(self.gradient @ step + 0.5 * step @ self.hessian @ step)
         return self.value + min(0.0, change)
 
+    def _solved(self, gradients: Matrix, damping: float) -> Matrix:
+        """Return the gradients divided by the damped Hessian."""
+        try:  # ten times as fast as eigenvalues, and the same without negative curvature
+            factor = cho_factor(self.hessian + np.diag(damping * self.size), check_finite=False)
+            return cho_solve(factor, gradients.T, check_finite=False).T
+        except np.linalg.LinAlgError:
+            curvature, axes, unit = self._spectrum
+            size = np.maximum(np.abs(curvature), _SMALLEST_CURVATURE) + damping
+            return ((gradients / unit) @ axes / size) @ axes.T / unit
 
-def _shortened(step: Matrix) -> Matrix:
-    longest = np.abs(step).max(initial=0.0)
-    return step * (_LONGEST_STEP / longest) if longest > _LONGEST_STEP else step
-
-
-def moved(H: Matrix, step: Matrix) -> Matrix:
-    """Return (I + D) H for a step in the off-diagonal entries of D."""
-    n = len(H)
-    D = np.zeros(n * n)
-    D[~np.eye(n, dtype=bool).ravel()] = step
-    return H + D.reshape(n, n) @ H
+    @cached_property
+    def _spectrum(self) -> tuple[Vector, Matrix, Vector]:
+        unit = np.sqrt(self.size)
+        curvature, axes = np.linalg.eigh(self.hessian / unit[:, None] / unit)
+        return curvature, axes, unit
 
 
 def descend(
-    H: Matrix,
-    expand: Callable[[Matrix], Expansion],
-    value: Callable[[Matrix], float],
-    normalised: Callable[[Matrix], Matrix],
+    start: State,
+    expand: Callable[[State], Expansion],
+    value: Callable[[State], float],
+    move: Callable[[State, Vector], State],
     *,
     max_steps: int,
     tolerance: float,
-    start: Expansion | None = None,
-) -> tuple[Matrix, float]:
-    """Go downhill until a step gains less than the tolerance; return the encoder and the value.
+    longest: float = np.inf,
+    first: Expansion | None = None,
+) -> tuple[State, float]:
+    """Minimise until a step gains less than the tolerance; return the state and its value.
 
-    Rows are brought to a common scale by `normalised` after every step.
+    Parameters
+    ----------
+    start
+        Whatever the functions take.
+    expand, value
+        The function with and without its derivatives; `value` may be infinite.
+    move
+        Returns the state after a step, brought to a common scale.
+    longest
+        Largest entry of a step.
+    first
+        Expansion at the start, if it is known.
     """
-    H = normalised(H)
-    point = expand(H) if start is None else start
-    damping = _FIRST_DAMPING
+    state, point, damping = start, expand(start) if first is None else first, _FIRST_DAMPING
     for steps_left in reversed(range(max_steps)):
-        found = _lower(H, point, value, normalised, damping)
+        found = _lower(state, point, value, move, damping, longest)
         if found is None:
             break
-        H, lower, damping = found
+        state, lower, damping = found
         if point.value - lower < tolerance or steps_left == 0:
-            return H, lower
-        point = expand(H)
-    return H, point.value
+            return state, lower
+        point = expand(state)
+    return state, point.value
 
 
 def _lower(
-    H: Matrix,
+    state: State,
     point: Expansion,
-    value: Callable[[Matrix], float],
-    normalised: Callable[[Matrix], Matrix],
+    value: Callable[[State], float],
+    move: Callable[[State, Vector], State],
     damping: float,
-) -> tuple[Matrix, float, float] | None:
-    """Return an encoder with a lower value, that value, and the damping to go on with."""
-    for _ in range(_MOST_TRIES):
-        candidate = normalised(moved(H, point.step(damping)))
+    longest: float,
+) -> tuple[State, float, float] | None:
+    """Return a state with a lower value, that value, and the damping to go on with."""
+    while damping < _MOST_DAMPING:
+        candidate = move(state, point.step(damping, longest))
         reached = value(candidate)
         if reached < point.value:
-            return candidate, reached, max(damping / 10, _LEAST_DAMPING)
-        damping *= 8
+            return candidate, reached, max(_LESS * damping, _LEAST_DAMPING)
+        damping *= _MORE
     return None
+
+
+def descend_all(
+    x: Matrix,
+    expand: Callable[[Matrix], tuple[Matrix, Matrix]],
+    value: Callable[[Matrix], Vector],
+    move: Callable[[Matrix, Matrix], Matrix],
+    *,
+    max_steps: int,
+    tolerance: float,
+    margin: float = np.inf,
+) -> tuple[Matrix, Vector]:
+    """Minimise from many starts at once, ``(C, q)``; return where they end, and the values.
+
+    `expand` returns gradients ``(C, q)`` and Hessians ``(C, q, q)``. It ends when all that are
+    within `margin` of the best have arrived.
+    """
+    reached, damping = value(x), np.full(len(x), _FIRST_DAMPING)
+    for _ in range(max_steps):
+        new = move(x, _stacked_steps(*expand(x), damping))
+        values = value(new)
+        better = values < reached
+        moving = (reached - values > tolerance) | (~better & (damping < 1))
+        damping = np.where(better, _LESS * damping, _MORE * damping)
+        x, reached = np.where(better[:, None], new, x), np.where(better, values, reached)
+        if not moving[reached <= reached.min() + margin].any():
+            break
+    return x, reached
+
+
+def _stacked_steps(gradients: Matrix, hessians: Matrix, damping: Vector) -> Matrix:
+    curvature, axes = np.linalg.eigh(hessians)
+    size = np.abs(curvature)
+    size += damping[:, None] * size.max(axis=1, keepdims=True)
+    slope = axes.swapaxes(1, 2) @ gradients[..., None]
+    return -(axes @ (slope / size[..., None]))[..., 0]

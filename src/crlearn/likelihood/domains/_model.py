@@ -18,16 +18,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from crlearn.likelihood.core._newton import Expansion, descend
 from crlearn.likelihood.domains._start import Domains, with_signs, with_unit_columns
 
 Matrix = NDArray[np.floating]
 Indices = NDArray[np.intp]
 
 _MOST_STEPS = 100
-_MOST_DAMPING = 1e10
-_ENOUGH = 1e-4  # nats that a step must still promise
+_ENOUGH = 1e-4  # nats that a step must still gain
 _SMALLEST_SHARE = 0.05  # of a variance, where a start would be negative
 
 
@@ -118,25 +117,14 @@ class DomainLikelihood:
 
     def best(self, unmixing: Matrix) -> tuple[Matrix, float]:
         """Return the best unmixing near this one, and its negative log-likelihood."""
-        state = self.start(unmixing)
-        value, damping = self.value(state), 1e-3
-        for _ in range(_MOST_STEPS):
-            gradient, information = self.slopes(state)
-            scale = np.diag(information) + 1e-9 * np.diag(information).max()
-            step, found = np.zeros_like(gradient), np.inf
-            while not found < value and damping < _MOST_DAMPING:
-                try:
-                    factor = cho_factor(information + np.diag(damping * scale))
-                    step = -cho_solve(factor, gradient)
-                    found = self.value(self.moved(state, step))
-                except LinAlgError:
-                    found = np.inf
-                damping *= 10
-            if not found < value:
-                break
-            state, value, damping = self.moved(state, step), found, max(damping / 100, 1e-9)
-            if -gradient @ step < 2 * _ENOUGH:
-                break
+        state, value = descend(
+            self.start(unmixing),
+            self.expand,
+            self.value,
+            self.moved,
+            max_steps=_MOST_STEPS,
+            tolerance=_ENOUGH,
+        )
         scaled = with_signs if self.orthogonal else with_unit_columns
         return scaled(np.linalg.inv(state.mixing), self.domains), value
 
@@ -181,8 +169,8 @@ class DomainLikelihood:
             total += size / 2 * (log_volume + np.trace(np.linalg.solve(covariance, moment)))
         return total
 
-    def slopes(self, state: State) -> tuple[Matrix, Matrix]:
-        """Return the gradient and the Fisher information."""
+    def expand(self, state: State) -> Expansion:
+        """Expand to second order, with the Fisher information as curvature."""
         gradient = np.zeros(self.n_parameters)
         information = np.zeros((self.n_parameters, self.n_parameters))
         first = self.n_shared
@@ -207,7 +195,7 @@ class DomainLikelihood:
             gradient[place] += slope
             information[np.ix_(place, place)] += size * curve
             first = last
-        return gradient, information
+        return Expansion(self.value(state), gradient, information)
 
     def _changes(
         self, state: State, domain: int, mean: Matrix, root: Matrix

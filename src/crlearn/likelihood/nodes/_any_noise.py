@@ -1,264 +1,502 @@
-"""Noise of any shape for linear latents: a fit that starts from the Gaussian one.
+"""Noise of any shape: mechanisms on features of the parents, densities of what they leave.
 
-Latent j is a linear function of its parents plus noise whose density, in each pool, is fitted as in
-`core._density`. Covariances are no longer all that matters: noise that is not
-Gaussian tells more about the encoder, as in independent component analysis.
+Latent j is f_j(parents) plus noise whose density, in each pool, is fitted as in `core._density`;
+features are the parents themselves (linear mechanisms) or those of `nodes._basis`. With linear
+mechanisms covariances are no longer all that matters: noise that is not Gaussian tells more about
+the encoder, as in independent component analysis. With nonlinear ones the Gaussian likelihood is
+not only less sharp where noise has another shape, its optimum is at a wrong encoder.
 
-With C the rows of I - B, residuals r = C z and scores psi_j = -(log f_j)'(r_j), the derivative of
-the log-likelihood of a row by D in (I + D) H is -(C'psi) z', and by the coefficient of z_i in
-mechanism j it is psi_j z_i. Steps are those of Fisher's scoring with the scatter of these
+With psi the scores -(log f)' of the noises and S the slopes of the mechanisms, the derivative of a
+row's log-likelihood by D in (I + D) H is -(psi - S'psi) z', and by the coefficients of mechanism j
+it is psi_j times the features. Steps are those of Fisher's scoring with the scatter of these
 derivatives as information; after each the densities are fitted anew. Every step raises the
 likelihood, so the answer is never worse than the Gaussian one.
 
-Time grows linearly in the rows, and there are about ten steps.
+Time grows linearly in the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
+from crlearn.graph import Graph, Parents, adjacency_of
+from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._price import edge_prior, parameter_price
 from crlearn.likelihood.core._density import Density, fit_density
-from crlearn.likelihood.core._moments import Moments, Pools
-from crlearn.likelihood.core._newton import moved
+from crlearn.likelihood.core._encoder import LONGEST_STEP, moved, off_diagonal
+from crlearn.likelihood.core._newton import Expansion, descend
+from crlearn.likelihood.nodes._basis import Basis, LinearBasis
+from crlearn.likelihood.nodes._protocol import Key
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
-Densities = dict[tuple[int, int], Density]
+Place = tuple[int, int]  # a latent and one of its pools
+State = tuple[Matrix, "Mechanisms"]
 
-_MOST_STEPS = 12
-_LEAST_GAIN = 0.5  # of the log-likelihood of all rows, in nats
-_STEPS_WITH_NEW_SHAPES = 3
-_MOST_TRIES = 8
-_LONGEST_STEP = 0.5
-_BLOCK = 4096
-_MOST_ROWS = 20_000  # of an environment, for the information
-_MOST_PRODUCTS = 3e10
-_GAUSSIAN = 0.5 * (1 + np.log(2 * np.pi))  # what F leaves out, for each latent
+_MOST_STEPS, _STEPS_OF_A_CHANGE = 30, 5
+_MOST_ROUNDS = 4  # in which features are fitted to the latents anew
+_STEPS_TO_NEW_SHAPES = 3
+_LEAST_GAIN = 0.5  # nats
+_BLOCK = 2048
+_ROWS_FOR_INFORMATION = 4_000  # of an environment
+_ROWS_FOR_FEATURES = 12_000  # of a pool
+_ADDED_BY_THE_ENCODER = 5.0  # nats, to what an edge gains at the encoder as it is
+_RIDGE = 1e-6  # of the mean square of the features
+_GAUSSIAN = 0.5 * (1 + np.log(2 * np.pi))  # what the Gaussian F leaves out, for each latent
 
 
 @dataclass(frozen=True, eq=False)
-class NoiseFit:
-    """Encoder, mechanisms and densities of the noise.
+class Mechanism:
+    """A latent in one pool, given its parents.
 
     Attributes
     ----------
-    H
-        Encoder, with rows of unit length.
+    parents, basis
+        Whose features it has, and which.
+    kept, n_parameters
+        Features with coefficients, and how many numbers were fitted for them.
     coefficients
-        ``coefficients[j, p, i]`` is that of latent i in the mechanism of latent j in pool p.
-    densities
-        Of the noise of latent j in pool p, by (j, p), around its mean.
-    value
-        Mean negative log-likelihood, up to the same constant as the Gaussian F.
+        Of all features, zero for those that are not kept; the first feature is constant.
+    density
+        Of the noise.
     """
 
-    H: Matrix
+    parents: Parents
+    basis: Basis | LinearBasis
+    kept: IntMatrix
+    n_parameters: int
     coefficients: Matrix
-    densities: Densities
-    value: float
+    density: Density
 
-    @property
-    def is_gaussian(self) -> bool:
-        """Whether all noise is taken for Gaussian."""
-        return all(density.freedom == 0 for density in self.densities.values())
+    def residuals(self, j: int, z: Matrix) -> Matrix:
+        """Return what is left of latent j in some rows."""
+        return z[:, j] - self.features(z).values @ self.coefficients
+
+    def features(self, z: Matrix):
+        """Return the features of the parents."""
+        return self.basis(z[:, list(self.parents)])
+
+    def with_step(self, step: Matrix) -> Mechanism:
+        """Change the coefficients of the features that are kept."""
+        coefficients = self.coefficients.copy()
+        coefficients[self.kept] += step
+        return replace(self, coefficients=coefficients)
+
+
+Mechanisms = Mapping[Place, Mechanism]
 
 
 @dataclass(frozen=True, eq=False)
-class NoiseModel:
-    """The likelihood of some rows, for parents that are given.
+class EdgeTests:
+    """Tests of all edges at a fit.
 
     Attributes
     ----------
-    rows
-        Of each environment, in the coordinates of the moments.
-    moments
-        Of these rows.
+    adjacency
+        The edges that are there.
+    statistics, freedom
+        Wald's statistic for these, the score statistic for others; numbers of coefficients.
+    standard_errors
+        Of what each row of the encoder has of the other latents.
+    """
+
+    adjacency: NDArray[np.bool_]
+    statistics: Matrix
+    freedom: IntMatrix
+    standard_errors: Matrix
+
+    @property
+    def p_values(self) -> Matrix:
+        """Of each edge; 1 where there is none."""
+        freedom = np.maximum(self.freedom, 1)
+        return np.where(self.adjacency, chi2.sf(self.statistics, freedom), 1.0)
+
+
+class AnyNoiseModel:
+    """The likelihood of some rows.
+
+    Parameters
+    ----------
+    environments
+        Rows of each environment, reduced to as many dimensions as there are latents.
     pool
         ``pool[j, e]`` is the pool of environment e for latent j.
-    pools
-        Of the moments.
-    masks
-        Which parents each latent has in which pool, ``(n, P, n)``.
+    parents_in
+        In which pools latents have parents: the ``"first"`` (hard interventions), the ``"others"``
+        (soft ones, in coordinates of the noise), or ``"all"``.
+    linear
+        Whether features are the parents themselves.
+    choose_features
+        Whether each mechanism takes only the features that pay for themselves, which is right for
+        comparing graphs, or all.
     """
 
-    rows: tuple[Matrix, ...]
-    moments: Moments
-    pool: IntMatrix
-    pools: Pools
-    masks: Matrix
+    def __init__(
+        self,
+        environments: Sequence[Matrix],
+        pool: IntMatrix,
+        *,
+        parents_in: Literal["first", "others", "all"],
+        linear: bool,
+        choose_features: bool = True,
+    ) -> None:
+        everything = np.concatenate(environments)
+        self.n, self.n_rows = everything.shape[1], len(everything)
+        self.pool, self.parents_in = pool, parents_in
+        self.linear, self.choose_features = linear, choose_features
+        self._mean = everything.mean(axis=0)
+        self._covariance = np.cov(everything.T, bias=True).reshape(self.n, self.n)
+        self._rows = tuple(rows - self._mean for rows in environments)
+        self._known: tuple[bytes, dict[tuple[Place, Parents], float]] = (b"", {})
 
-    @classmethod
-    def of(cls, rows: Sequence[Matrix], pool: IntMatrix, masks: Matrix) -> NoiseModel:
-        """Form moments and pools of the rows."""
-        moments = Moments.of(rows)
-        return cls(tuple(rows), moments, pool, Pools.of(moments, pool), masks)
+    # Fits
 
-    def fit(
-        self, start: NoiseFit, *, max_steps: int = _MOST_STEPS, new_shapes: bool = True
-    ) -> NoiseFit:
+    def gaussian(self, H: Matrix, graph: Graph) -> Fit:
+        """Return the fit at an encoder by least squares, with Gaussian noise."""
+        H = self._scaled(H)
+        mechanisms = {
+            (j, p): self._regressed(H, (j, p), parents)
+            for j, parents in enumerate(graph)
+            for p in self._pools_of(j)
+        }
+        return self._fit(H, graph, mechanisms)
+
+    def fitted(self, H: Matrix, graph: Graph) -> Fit:
+        """Fit encoder, mechanisms and densities of a graph from an encoder."""
+        best: Fit | None = None
+        for _ in range(1 if self.linear else _MOST_ROUNDS):
+            start = self._with_densities(self.gaussian(H if best is None else best.H, graph))
+            found = self._raised(start, _MOST_STEPS)
+            if best is not None and found.score < best.score + _LEAST_GAIN:
+                break
+            best = found
+            if not found.any_noise:
+                break
+        assert best is not None
+        return best
+
+    def refitted(self, fit: Fit, graph: Graph) -> Fit:
+        """Fit a graph from a similar one, in a few steps."""
+        changed = [j for j in range(self.n) if graph[j] != fit.graph[j]]
+        mechanisms = dict(fit.parameters)
+        for j in changed:
+            for p in self._pools_of(j):
+                mechanism = self._regressed(fit.H, (j, p), graph[j])
+                penalty = fit.parameters[j, p].density.penalty
+                mechanisms[j, p] = self._with_density(fit.H, (j, p), mechanism, penalty)
+        start = self._fit(fit.H, graph, mechanisms)
+        return self._raised(start, _STEPS_OF_A_CHANGE, new_shapes=False)
+
+    @property
+    def hopeless(self) -> float:
+        """Nats that the encoder may add to what was predicted; tests count with it already."""
+        return 0.0 if self.linear else _ADDED_BY_THE_ENCODER
+
+    def predicted(self, fit: Fit, graphs: Sequence[Graph]) -> Matrix:
+        """Return about what scores similar graphs would reach.
+
+        With linear mechanisms by score tests of edges that are missing and Wald tests of others,
+        which count with the encoder; otherwise by least squares at the encoder as it is.
+        """
+        gain = self._gain_by_tests(fit) if self.linear else self._gain_at_the_encoder(fit)
+        return np.array([fit.score + gain(graph) for graph in graphs])
+
+    def _gain_by_tests(self, fit: Fit) -> Callable[[Graph], float]:
+        tests = self.tests(fit)
+        gained = tests.statistics / 2 - parameter_price(self.n_rows) * tests.freedom
+        gained -= edge_prior(self.n)
+
+        def gain(graph: Graph) -> float:
+            change = adjacency_of(graph).astype(int) - fit.adjacency.astype(int)
+            return float((change * gained).sum())
+
+        return gain
+
+    def _gain_at_the_encoder(self, fit: Fit) -> Callable[[Graph], float]:
+        prior = edge_prior(self.n)
+
+        def gain(graph: Graph) -> float:
+            changed = [j for j in range(self.n) if graph[j] != fit.graph[j]]
+            new, old = ([(j, parents[j]) for j in changed] for parents in (graph, fit.graph))
+            costs = self.values(fit.H, new).sum() - self.values(fit.H, old).sum()
+            n_more = sum(len(graph[j]) - len(fit.graph[j]) for j in changed)
+            return -self.n_rows * float(costs) - prior * n_more
+
+        return gain
+
+    def values(self, H: Matrix, wanted: Sequence[Key]) -> Matrix:
+        """Return the values of nodes at an encoder, with the price of features and densities."""
+        return np.array(
+            [
+                sum(self._cost(H, (j, p), parents) for p in self._pools_of(j)) / self.n_rows
+                for j, parents in wanted
+            ]
+        )
+
+    def tests(self, fit: Fit) -> EdgeTests:
+        """Test all edges of linear mechanisms; the encoder is uncertain, too."""
+        n, n_moved = self.n, self.n * (self.n - 1)
+        wide = {place: self._widened(place, own) for place, own in fit.parameters.items()}
+        gradient, information = self._scatter((fit.H, wide))
+        starts, adjacency = self._starts(wide), fit.adjacency
+        places = {
+            (i, j): [
+                starts[j, p] + 1 + wide[j, p].parents.index(i)
+                for p in self._pools_of(j)
+                if self._has_parents(p)
+            ]
+            for i, j in zip(*np.nonzero(off_diagonal(n)), strict=True)
+        }
+        free = np.ones(len(gradient), dtype=bool)
+        for edge, at in places.items():
+            free[at] = adjacency[edge]
+        covariance = np.zeros(information.shape)
+        covariance[np.ix_(free, free)] = np.linalg.pinv(
+            information[np.ix_(free, free)], hermitian=True
+        )
+        estimates = np.concatenate(
+            [np.zeros(n_moved), *(mechanism.coefficients for mechanism in wide.values())]
+        )
+        statistics, freedom = np.zeros((n, n)), np.zeros((n, n), dtype=int)
+        for edge, at in places.items():
+            if adjacency[edge]:
+                variance, vector = covariance[np.ix_(at, at)], estimates[at]
+            else:
+                crossed = information[at] @ covariance
+                variance = information[np.ix_(at, at)] - crossed @ information[:, at]
+                vector = gradient[at] - crossed @ gradient
+            statistics[edge] = vector @ np.linalg.pinv(variance, hermitian=True) @ vector
+            freedom[edge] = len(at)
+        errors = np.zeros((n, n))
+        errors[off_diagonal(n)] = np.sqrt(np.maximum(np.diag(covariance)[:n_moved], 0))
+        return EdgeTests(adjacency, statistics, freedom, errors)
+
+    def _widened(self, place: Place, mechanism: Mechanism) -> Mechanism:
+        """Return a linear mechanism with all latents as parents, some without effect."""
+        j, p = place
+        if not self._has_parents(p):
+            return mechanism
+        parents = tuple(i for i in range(self.n) if i != j)
+        coefficients = np.zeros(self.n)
+        coefficients[0] = mechanism.coefficients[0]
+        coefficients[[1 + parents.index(i) for i in mechanism.parents]] = mechanism.coefficients[1:]
+        basis = LinearBasis(len(parents))
+        return replace(
+            mechanism,
+            parents=parents,
+            basis=basis,
+            kept=np.arange(basis.size),
+            coefficients=coefficients,
+        )
+
+    # The parts of a fit
+
+    def _scaled(self, H: Matrix) -> Matrix:
+        """Give every latent unit variance over all rows: the features expect it."""
+        return H / np.sqrt(np.einsum("ja,ab,jb->j", H, self._covariance, H))[:, None]
+
+    def _pools_of(self, j: int) -> list[int]:
+        return np.unique(self.pool[j]).tolist()
+
+    def _latents(self, H: Matrix, place: Place) -> Iterator[Matrix]:
+        """Yield the latents in a pool, block by block."""
+        j, p = place
+        for e in np.flatnonzero(self.pool[j] == p):
+            yield from _blocks(self._rows[e], H)
+
+    def _has_parents(self, p: int) -> bool:
+        return self.parents_in == "all" or (p == 0) == (self.parents_in == "first")
+
+    def _regressed(self, H: Matrix, place: Place, parents: Parents) -> Mechanism:
+        """Regress a latent on features by least squares, with Gaussian noise."""
+        j, p = place
+        parents = parents if self._has_parents(p) else ()
+        z = np.concatenate(list(self._latents(H, place)))
+        basis = self._basis(H, j, parents, z)
+        values = basis(z[:, list(parents)]).values.astype(float)
+        gram, with_child = values.T @ values, values.T @ z[:, j]
+        price = parameter_price(self.n_rows)
+        best, lowest = None, np.inf
+        for kept, n_parameters in self._selections(basis):
+            inside = gram[np.ix_(kept, kept)]
+            ridge = _RIDGE * np.trace(inside) / len(kept) * np.eye(len(kept))
+            coefficients = np.zeros(basis.size)
+            coefficients[kept] = np.linalg.solve(inside + ridge, with_child[kept])
+            scale = float((z[:, j] - values @ coefficients).std())
+            cost = len(z) * np.log(max(scale, 1e-300)) + price * n_parameters
+            if cost < lowest:
+                density = Density.gaussian(scale)
+                best = Mechanism(parents, basis, kept, n_parameters, coefficients, density)
+                lowest = cost
+        assert best is not None
+        return best
+
+    def _basis(self, H: Matrix, j: int, parents: Parents, z: Matrix) -> Basis | LinearBasis:
+        if self.linear or not parents:
+            return LinearBasis(len(parents))
+        some = z[:: -(-len(z) // _ROWS_FOR_FEATURES)]
+        child = some[:, j] + H[j] @ self._mean  # from its own origin
+        return Basis.plain(len(parents)).fitted_to([(some[:, list(parents)], child)])
+
+    def _selections(self, basis: Basis | LinearBasis) -> list[tuple[IntMatrix, int]]:
+        """Return the sets of features that a mechanism may consist of, and their parameters."""
+        if isinstance(basis, LinearBasis):
+            return [(np.arange(basis.size), basis.size)]
+        selections = basis.selections() if self.choose_features else [basis.everything()]
+        return [(selection.kept, selection.n_parameters) for selection in selections]
+
+    def _residuals(self, H: Matrix, place: Place, mechanism: Mechanism) -> Matrix:
+        return np.concatenate([mechanism.residuals(place[0], z) for z in self._latents(H, place)])
+
+    def _with_density(
+        self, H: Matrix, place: Place, mechanism: Mechanism, penalty: float | None
+    ) -> Mechanism:
+        """Fit the density to the residuals, whose mean becomes part of the mechanism."""
+        residuals = self._residuals(H, place, mechanism)
+        mean = residuals.mean()
+        coefficients = mechanism.coefficients.copy()
+        coefficients[0] += mean
+        density = fit_density(residuals - mean, penalty)
+        return replace(mechanism, coefficients=coefficients, density=density)
+
+    def _with_densities(self, fit: Fit, *, keep_penalties: bool = False) -> Fit:
+        mechanisms = {
+            place: self._with_density(
+                fit.H, place, mechanism, mechanism.density.penalty if keep_penalties else None
+            )
+            for place, mechanism in fit.parameters.items()
+        }
+        return self._fit(fit.H, fit.graph, mechanisms)
+
+    def _cost(self, H: Matrix, place: Place, parents: Parents) -> float:
+        """Return the negative log-likelihood of a latent in a pool, with the price of its model.
+
+        What was computed at this encoder before is known.
+        """
+        if self._known[0] != H.tobytes():
+            self._known = (H.tobytes(), {})
+        known = self._known[1]
+        parents = parents if self._has_parents(place[1]) else ()
+        if (place, parents) not in known:
+            mechanism = self._regressed(H, place, parents)
+            residuals = self._residuals(H, place, mechanism)
+            residuals -= residuals.mean()
+            density = fit_density(residuals)
+            price = parameter_price(self.n_rows) * (mechanism.n_parameters + density.freedom)
+            known[place, parents] = price - float(density.log_density(residuals).sum())
+        return known[place, parents]
+
+    def _fit(self, H: Matrix, graph: Graph, mechanisms: Mechanisms) -> Fit:
+        freedom = sum(m.n_parameters + m.density.freedom for m in mechanisms.values())
+        price = parameter_price(self.n_rows) * freedom
+        price += edge_prior(self.n) * sum(map(len, graph))
+        return Fit(
+            H,
+            graph,
+            -self._value((H, mechanisms)),
+            price,
+            self.pool,
+            mechanisms="linear" if self.linear else "nonlinear",
+            any_noise=any(m.density.freedom > 0 for m in mechanisms.values()),
+            parameters=mechanisms,
+        )
+
+    # Steps
+
+    def _raised(self, fit: Fit, max_steps: int, *, new_shapes: bool = True) -> Fit:
         """Raise the likelihood: a step, then densities of the residuals, and so on.
 
-        `new_shapes`: whether to choose anew how smooth densities are, in the first few steps.
+        `new_shapes`: whether to choose anew at times how smooth densities are.
         """
-        now = start
         for step in range(max_steps):
-            if now.is_gaussian:
+            if not fit.any_noise:
                 break
-            stepped = self.step(now)
-            again = new_shapes and step < _STEPS_WITH_NEW_SHAPES
-            found = self.refitted(stepped, keep_penalties=not again)
-            if again and self.bic(found) > self.bic(stepped):
-                found = self.refitted(stepped, keep_penalties=True)
-            found = min(stepped, found, key=self.bic)
-            gained = self.bic(now) - self.bic(found)
-            if gained > 0:
-                now = found
-            if gained < _LEAST_GAIN and not again:
-                break
-        return now
-
-    def bic(self, fit: NoiseFit) -> float:
-        """Return the negative log-likelihood of all rows, with half of what BIC asks for."""
-        freedom = (self.masks > 0).sum() + sum(each.freedom for each in fit.densities.values())
-        return float(fit.value * self.n_samples + 0.5 * np.log(self.n_samples) * freedom)
-
-    @property
-    def n(self) -> int:
-        """Number of latents."""
-        return len(self.pool)
-
-    @property
-    def n_samples(self) -> int:
-        """Number of rows."""
-        return self.moments.n_samples
-
-    @property
-    def used(self) -> Iterator[tuple[int, int]]:
-        """The pools of all latents."""
-        for j, p in np.argwhere(self.pools.shares > 0):
-            yield int(j), int(p)
-
-    def gaussian(self, H: Matrix) -> NoiseFit:
-        """Return the Gaussian fit."""
-        H = H / np.linalg.norm(H, axis=1, keepdims=True)
-        coefficients = np.zeros(self.masks.shape)
-        densities: Densities = {}
-        for j, p in self.used:
-            covariance = H @ self.pools.covariances[j, p] @ H.T
-            parents = np.flatnonzero(self.masks[j, p])
-            among = covariance[np.ix_(parents, parents)]
-            b = np.linalg.solve(among, covariance[parents, j])
-            coefficients[j, p, parents] = b
-            variance = covariance[j, j] - b @ covariance[parents, j]
-            densities[j, p] = Density.gaussian(float(np.sqrt(variance)))
-        fit = NoiseFit(H, coefficients, densities, np.inf)
-        return replace(fit, value=self.value(fit))
-
-    def start(self, H: Matrix) -> NoiseFit:
-        """Return the Gaussian fit with densities of its residuals."""
-        return self.refitted(self.gaussian(H))
-
-    def refitted(self, fit: NoiseFit, *, keep_penalties: bool = False) -> NoiseFit:
-        """Fit the densities to the residuals."""
-        densities = {
-            (j, p): fit_density(
-                self.residuals(fit, j, p),
-                fit.densities[j, p].penalty if keep_penalties else None,
+            (H, mechanisms), _ = descend(
+                (fit.H, fit.parameters),
+                self._expanded,
+                self._value,
+                self._moved,
+                max_steps=1,
+                tolerance=0.0,
+                longest=LONGEST_STEP,
             )
-            for j, p in self.used
-        }
-        found = replace(fit, densities=densities)
-        return replace(found, value=self.value(found))
-
-    def residuals(self, fit: NoiseFit, j: int, p: int) -> Matrix:
-        """Return the residuals of latent j in a pool, around their mean."""
-        row = fit.H[j] - fit.coefficients[j, p] @ fit.H
-        found = np.concatenate([self.rows[e] @ row for e in np.flatnonzero(self.pool[j] == p)])
-        return found - found.mean()
-
-    def value(self, fit: NoiseFit) -> float:
-        """Return the mean negative log-likelihood."""
-        total = sum(
-            float(density.log_density(self.residuals(fit, j, p)).sum())
-            for (j, p), density in fit.densities.items()
-        )
-        return float(-np.linalg.slogdet(fit.H)[1] - total / self.n_samples - self.n * _GAUSSIAN)
-
-    def step(self, fit: NoiseFit) -> NoiseFit:
-        """Take one step of Fisher's scoring, shorter if need be."""
-        gradient, information = self.gradient(fit), self.information(fit)
-        size = np.sqrt(np.maximum(np.diag(information), 1e-12))
-        curvature, axes = np.linalg.eigh(information / np.outer(size, size))
-        slope = axes.T @ (gradient / size)
-        step = axes @ (slope / np.maximum(curvature, 1e-6)) / size
-        n_moved = self.n * (self.n - 1)
-        longest = np.abs(step[:n_moved]).max(initial=0.0)
-        step = step * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
-        for _ in range(_MOST_TRIES):
-            coefficients = fit.coefficients.copy()
-            coefficients[self.masks > 0] += step[n_moved:]
-            found = replace(fit, H=moved(fit.H, step[:n_moved]), coefficients=coefficients)
-            value = self.value(found)
-            if value < fit.value:
-                return replace(found, value=value)
-            step = step / 3
+            stepped = self._fit(H, fit.graph, mechanisms)
+            anew = new_shapes and step % _STEPS_TO_NEW_SHAPES == 0
+            candidates = [stepped, self._with_densities(stepped, keep_penalties=True)]
+            if anew:
+                candidates.append(self._with_densities(stepped))
+            found = max(candidates, key=lambda fit: fit.score)
+            gained = found.score - fit.score
+            fit = found if gained > 0 else fit
+            if gained < _LEAST_GAIN and not anew:
+                break
         return fit
 
-    def gradient(self, fit: NoiseFit) -> Matrix:
-        """Return the gradient of the log-likelihood of all rows: by D, then by coefficients."""
-        n = self.n
-        by_D, by_mechanism = np.zeros((n, n)), np.zeros(self.masks.shape)
-        for e, rows in enumerate(self.rows):
-            C, centres, p = self._inside(fit, e)
-            sums = np.zeros((n, n))  # of psi_j (z_i - centre)
-            for start in range(0, len(rows), _BLOCK):
-                z, psi = _scores(fit, rows[start : start + _BLOCK], C, centres, p)
-                sums += psi.T @ z - psi.sum(axis=0)[:, None] * centres
-            by_D -= C.T @ sums
-            by_mechanism[np.arange(n), p] += sums
-        kept = ~np.eye(n, dtype=bool)
-        return np.concatenate([by_D[kept], by_mechanism[self.masks > 0]])
+    def _value(self, state: State) -> float:
+        """Return the negative log-likelihood, up to the constant of the Gaussian F."""
+        H, mechanisms = state
+        total = sum(
+            float(mechanism.density.log_density(self._residuals(H, place, mechanism)).sum())
+            for place, mechanism in mechanisms.items()
+        )
+        return float(-total - self.n_rows * (np.linalg.slogdet(H)[1] + self.n * _GAUSSIAN))
 
-    def information(self, fit: NoiseFit) -> Matrix:
-        """Return the scatter of the parts of the gradient, from some of the rows."""
-        n, kept = self.n, ~np.eye(self.n, dtype=bool).ravel()
-        among = np.argwhere(self.masks > 0)
-        n_moved, n_parameters = n * (n - 1), n * (n - 1) + len(among)
-        most = int(np.clip(_MOST_PRODUCTS / n_parameters**2 / len(self.rows), 1000, _MOST_ROWS))
-        information = np.zeros((n_parameters, n_parameters))
-        for e, rows in enumerate(self.rows):
-            C, centres, p = self._inside(fit, e)
-            offsets = np.einsum("jk,jl->jkl", C, centres).reshape(n, n * n)[:, kept]
-            own = np.flatnonzero(p[among[:, 0]] == among[:, 1])  # coefficients at work here
-            j, i = among[own, 0], among[own, 2]
-            some = rows[:: -(-len(rows) // most)]
-            share = len(rows) / len(some)
-            for start in range(0, len(some), _BLOCK):
-                z, psi = _scores(fit, some[start : start + _BLOCK], C, centres, p)
-                moving = (psi @ C)[:, :, None] * z[:, None, :]
-                parts = np.zeros((len(z), n_parameters))
-                parts[:, :n_moved] = psi @ offsets - moving.reshape(len(z), -1)[:, kept]
-                parts[:, n_moved + own] = psi[:, j] * (z[:, i] - centres[j, i])
-                information += share * (parts.T @ parts)
-        return information
+    def _expanded(self, state: State) -> Expansion:
+        gradient, information = self._scatter(state)
+        return Expansion(self._value(state), -gradient, information)
 
-    def _inside(self, fit: NoiseFit, e: int) -> tuple[Matrix, Matrix, NDArray[np.intp]]:
-        """Return I - B in an environment, the means of z in each latent's pool, and the pools."""
-        p, sizes = self.pool[:, e], self.moments.sizes
-        members = (self.pool == p[:, None]) * sizes
-        centres = members @ (self.moments.means @ fit.H.T) / members.sum(axis=1)[:, None]
-        return np.eye(self.n) - fit.coefficients[np.arange(self.n), p], centres, p
+    def _moved(self, state: State, step: Matrix) -> State:
+        H, mechanisms = state
+        starts = self._starts(mechanisms)
+        changed = {
+            place: mechanism.with_step(step[starts[place] : starts[place] + len(mechanism.kept)])
+            for place, mechanism in mechanisms.items()
+        }
+        return moved(H, step[: self.n * (self.n - 1)]), changed
+
+    def _starts(self, mechanisms: Mechanisms) -> dict[Place, int]:
+        """Return where the coefficients of each place start among the parameters, after D."""
+        sizes = [len(mechanism.kept) for mechanism in mechanisms.values()]
+        starts = self.n * (self.n - 1) + np.cumsum([0, *sizes[:-1]])
+        return dict(zip(mechanisms, starts.tolist(), strict=True))
+
+    def _scatter(self, state: State) -> tuple[Matrix, Matrix]:
+        """Return the gradient of the log-likelihood of all rows, and the scatter of its parts."""
+        H, mechanisms = state
+        n, starts = self.n, self._starts(mechanisms)
+        n_moved, kept = n * (n - 1), off_diagonal(n).ravel()
+        n_parameters = n_moved + sum(len(mechanism.kept) for mechanism in mechanisms.values())
+        gradient, information = np.zeros(n_parameters), np.zeros((n_parameters, n_parameters))
+        for e, rows in enumerate(self._rows):
+            seen, share = 0, len(rows) / min(len(rows), _ROWS_FOR_INFORMATION)
+            for z in _blocks(rows, H):
+                parts, moving = np.zeros((len(z), n_parameters)), np.zeros(z.shape)
+                for j in range(n):
+                    place = (j, int(self.pool[j, e]))
+                    mechanism, start = mechanisms[place], starts[place]
+                    features = mechanism.features(z)
+                    left = z[:, j] - features.values @ mechanism.coefficients
+                    psi = mechanism.density.score(left)
+                    own = slice(start, start + len(mechanism.kept))
+                    parts[:, own] = psi[:, None] * features.values[:, mechanism.kept]
+                    moving[:, j] += psi
+                    slopes = features.slope(mechanism.coefficients)
+                    moving[:, list(mechanism.parents)] -= psi[:, None] * slopes
+                products = (moving[:, :, None] * z[:, None, :]).reshape(len(z), -1)
+                parts[:, :n_moved] = -products[:, kept]
+                gradient += parts.sum(axis=0)
+                some = parts[: max(0, _ROWS_FOR_INFORMATION - seen)]
+                information += share * (some.T @ some)
+                seen += len(z)
+        return gradient, information
 
 
-def _scores(
-    fit: NoiseFit, rows: Matrix, C: Matrix, centres: Matrix, p: NDArray[np.intp]
-) -> tuple[Matrix, Matrix]:
-    """Return the latents of some rows, and the scores of their noise."""
-    z = rows @ fit.H.T
-    residuals = z @ C.T - np.einsum("jk,jk->j", C, centres)
-    columns = [fit.densities[j, int(p[j])].score(residuals[:, j]) for j in range(len(p))]
-    return z, np.column_stack(columns)
+def _blocks(rows: Matrix, H: Matrix) -> Iterator[Matrix]:
+    for start in range(0, len(rows), _BLOCK):
+        yield rows[start : start + _BLOCK] @ H.T

@@ -1,9 +1,10 @@
 """Features of the parents: what a mechanism may look like.
 
-A mechanism is a linear combination of a constant, the parents, their products, smooth ramps
+A mechanism is a linear combination of a constant, the parents, their products, smoothed hinges
 sqrt((a't - c)^2 + w^2) along each parent and in random directions, and the root of a quadratic form
-that is fitted to the data first. The ramps bend wherever the data ask for it; the root is a cone,
-which sums of ramps fit badly. Parents are given in standard units.
+that is fitted to the data first. Hinges bend wherever the data ask for it; the root is a cone,
+which sums of hinges fit badly. Parents are given in standard units. A linear mechanism has the
+constant and the parents alone (`LinearBasis`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.floating]
 
-KNOTS = (-1.6, -0.8, 0.0, 0.8, 1.6)
+_KNOTS = (-1.6, -0.8, 0.0, 0.8, 1.6)
 _WIDTH = 0.3
-_RAMPS_PER_PAIR = 10
+_HINGES_PER_PAIR = 10
 _FARTHEST = 1.5
 _SMALLEST_ROOT = 0.05
 _RIDGE = 1e-6
@@ -41,11 +42,11 @@ class Basis:
     Attributes
     ----------
     directions, knots
-        Of the ramps, ``(K, p)`` and ``(K,)``.
+        Of the hinges, ``(K, p)`` and ``(K,)``.
     form
         The quadratic form under the root, as a symmetric matrix for (1, t), ``(p + 1, p + 1)``.
     n_axes
-        How many of the ramps are along parents; they come first.
+        How many of the hinges are along parents; they come first.
     """
 
     directions: Matrix
@@ -54,11 +55,11 @@ class Basis:
     n_axes: int
 
     @classmethod
-    def plain(cls, n_parents: int, knots: tuple[float, ...] = KNOTS) -> Self:
-        """Return ramps with knots along each parent, and a form that is yet to be fitted."""
-        directions, places = _ramps(n_parents, knots)
+    def plain(cls, n_parents: int) -> Self:
+        """Return hinges with knots along each parent, and a form that is yet to be fitted."""
+        directions, places = _hinges(n_parents)
         form = np.eye(n_parents + 1, dtype=np.float32)
-        return cls(directions, places, form, n_parents * len(knots))
+        return cls(directions, places, form, n_parents * len(_KNOTS))
 
     @property
     def n_parents(self) -> int:
@@ -68,7 +69,7 @@ class Basis:
     @property
     def size(self) -> int:
         """Number of features."""
-        return self.first_ramp + len(self.knots) + 1
+        return self.first_hinge + len(self.knots) + 1
 
     @cached_property
     def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -76,17 +77,17 @@ class Basis:
         return np.triu_indices(self.n_parents)
 
     @property
-    def first_ramp(self) -> int:
-        """Position of the first ramp: after the constant, the parents and the products."""
+    def first_hinge(self) -> int:
+        """Position of the first hinge: after the constant, the parents and the products."""
         return 1 + self.n_parents + len(self.pairs[0])
 
     def selections(self) -> list[Selection]:
         """Return sets of features that a mechanism may consist of."""
         every = np.arange(self.size)
         linear = every[: 1 + self.n_parents]
-        quadratic = every[: self.first_ramp]
+        quadratic = every[: self.first_hinge]
         with_root = np.append(linear, self.size - 1)
-        along_parents = np.append(linear, every[self.first_ramp : self.first_ramp + self.n_axes])
+        along_parents = np.append(linear, every[self.first_hinge : self.first_hinge + self.n_axes])
         in_form = len(quadratic) - 1  # beside the scale, which is the root's coefficient
         return [
             Selection(linear, len(linear)),
@@ -98,7 +99,7 @@ class Basis:
 
     def everything(self) -> Selection:
         """Return all features."""
-        return Selection(np.arange(self.size), self.size + self.first_ramp - 1)
+        return Selection(np.arange(self.size), self.size + self.first_hinge - 1)
 
     def fitted_to(self, rows: Iterable[tuple[Matrix, Matrix]]) -> Self:
         """Fit the form to the squares of the child: E[z^2 | t] = f(t)^2 + noise variance.
@@ -120,17 +121,18 @@ class Basis:
         return replace(self, form=((form + form.T) / 2).astype(np.float32))
 
     def __call__(self, parents: Matrix) -> Features:
-        """Return the features of each row."""
+        """Return the features of each row, in single precision."""
+        parents = parents.astype(np.float32, copy=False)
         p, (a, b) = self.n_parents, self.pairs
         values = np.empty((len(parents), self.size), parents.dtype)
         values[:, 0] = 1
         values[:, 1 : 1 + p] = parents
-        np.multiply(parents[:, a], parents[:, b], out=values[:, 1 + p : self.first_ramp])
+        np.multiply(parents[:, a], parents[:, b], out=values[:, 1 + p : self.first_hinge])
         distance = parents @ self.directions.T
         distance -= self.knots
         squares = distance * distance
         squares += np.float32(_WIDTH**2)
-        np.sqrt(squares, out=values[:, self.first_ramp : -1])
+        np.sqrt(squares, out=values[:, self.first_hinge : -1])
         inner = values[:, : 1 + p] @ self.form
         under = np.einsum("ij,ij->i", inner, values[:, : 1 + p])
         values[:, -1] = np.sqrt(np.maximum(under, 0) + np.float32(_SMALLEST_ROOT**2))
@@ -146,7 +148,7 @@ class Features:
     values
         The features, ``(N, size)``.
     distance
-        From the knot of each ramp.
+        From the knot of each hinge.
     inner, outside
         Half the gradient of the quadratic form, and whether the form is positive.
     basis
@@ -160,9 +162,9 @@ class Features:
     basis: Basis
 
     @cached_property
-    def slope_of_ramps(self) -> Matrix:
-        """Derivative of each ramp along its direction."""
-        return self.distance / self.values[:, self.basis.first_ramp : -1]
+    def slope_of_hinges(self) -> Matrix:
+        """Derivative of each hinge along its direction."""
+        return self.distance / self.values[:, self.basis.first_hinge : -1]
 
     @cached_property
     def slope_of_root(self) -> Matrix:
@@ -171,17 +173,17 @@ class Features:
 
     def slope(self, coefficients: Matrix) -> Matrix:
         """Return the derivative of the mechanism by each parent, ``(N, p)``."""
-        p, first = self.basis.n_parents, self.basis.first_ramp
+        p, first = self.basis.n_parents, self.basis.first_hinge
         of_products = self.values[:, 1 : 1 + p] @ self._bend(coefficients)
-        of_ramps = (self.slope_of_ramps * coefficients[first:-1]) @ self.basis.directions
+        of_hinges = (self.slope_of_hinges * coefficients[first:-1]) @ self.basis.directions
         of_root = coefficients[-1] * self.slope_of_root
-        return coefficients[1 : 1 + p] + of_products + of_ramps + of_root
+        return coefficients[1 : 1 + p] + of_products + of_hinges + of_root
 
     def _bend(self, coefficients: Matrix) -> Matrix:
         """Return the second derivatives of the products' part of the mechanism, ``(p, p)``."""
         p, (a, b) = self.basis.n_parents, self.basis.pairs
         bend = np.zeros((p, p), coefficients.dtype)
-        bend[a, b] = coefficients[1 + p : self.basis.first_ramp]
+        bend[a, b] = coefficients[1 + p : self.basis.first_hinge]
         return bend + bend.T
 
     def moments_of_slopes(self, weights: Matrix) -> Matrix:
@@ -193,35 +195,62 @@ class Features:
         sums = np.zeros((basis.size, p, weights.shape[1]))
         sums[np.arange(1, 1 + p), np.arange(p)] = weights.sum(axis=0)
         with_parents, (a, b) = self.values[:, 1 : 1 + p].T @ weights, basis.pairs
-        products = np.arange(1 + p, basis.first_ramp)
+        products = np.arange(1 + p, basis.first_hinge)
         sums[products, a] += with_parents[b]
         sums[products, b] += with_parents[a]
-        of_ramps = self.slope_of_ramps.T @ weights
-        sums[basis.first_ramp : -1] = basis.directions[:, :, None] * of_ramps[:, None, :]
+        of_hinges = self.slope_of_hinges.T @ weights
+        sums[basis.first_hinge : -1] = basis.directions[:, :, None] * of_hinges[:, None, :]
         sums[-1] = self.slope_of_root.T @ weights
         return sums
 
     def curvature(self, coefficients: Matrix) -> Matrix:
         """Return the second derivatives of the mechanism without the root, ``(N, p, p)``."""
-        p, first = self.basis.n_parents, self.basis.first_ramp
-        ramps = self.values[:, first:-1]
-        bends = np.float32(_WIDTH**2) * coefficients[first:-1] / ramps**3
+        p, first = self.basis.n_parents, self.basis.first_hinge
+        hinges = self.values[:, first:-1]
+        bends = np.float32(_WIDTH**2) * coefficients[first:-1] / hinges**3
         directions = self.basis.directions
         pairs = (directions[:, :, None] * directions[:, None, :]).reshape(-1, p * p)
         return (bends @ pairs).reshape(-1, p, p) + self._bend(coefficients)
 
 
+@dataclass(frozen=True)
+class LinearBasis:
+    """The constant and the parents alone, with the interface of `Basis`."""
+
+    n_parents: int
+
+    @property
+    def size(self) -> int:
+        """Number of features."""
+        return 1 + self.n_parents
+
+    def __call__(self, parents: Matrix) -> LinearFeatures:
+        """Return the features of each row."""
+        return LinearFeatures(_with_one(parents))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFeatures:
+    """Features of some rows, the constant first."""
+
+    values: Matrix
+
+    def slope(self, coefficients: Matrix) -> Matrix:
+        """Return the derivative of the mechanism by each parent, alike in all rows."""
+        return coefficients[None, 1:]
+
+
 @cache
-def _ramps(n_parents: int, knots: tuple[float, ...]) -> tuple[Matrix, Matrix]:
-    """Ramps along each parent, and in directions that are drawn once and for all."""
+def _hinges(n_parents: int) -> tuple[Matrix, Matrix]:
+    """Hinges along each parent, and in directions that are drawn once and for all."""
     rng = np.random.default_rng(n_parents)
-    axes = np.repeat(np.eye(n_parents), len(knots), axis=0)
-    others = rng.standard_normal((_RAMPS_PER_PAIR * (n_parents - 1), n_parents))
+    axes = np.repeat(np.eye(n_parents), len(_KNOTS), axis=0)
+    others = rng.standard_normal((_HINGES_PER_PAIR * (n_parents - 1), n_parents))
     others /= np.linalg.norm(others, axis=1, keepdims=True)
     places = rng.uniform(-_FARTHEST, _FARTHEST, len(others))
     places[1::2] = 0.0
     directions = np.concatenate([axes, others]).astype(np.float32)
-    return directions, np.concatenate([np.tile(knots, n_parents), places]).astype(np.float32)
+    return directions, np.concatenate([np.tile(_KNOTS, n_parents), places]).astype(np.float32)
 
 
 def _with_one(parents: Matrix) -> Matrix:

@@ -15,23 +15,161 @@ pool is a mask, and the masks are the model:
 - soft interventions, in coordinates of the noise: none in pool 0, the ancestors in the others.
 
 As log rss is a difference of two log-determinants of submatrices of H S H', gradient and Hessian
-are exact and cost one matrix product. F does not change when a row of H is rescaled; derivatives
-are taken with respect to D in (I + D) H with a zero diagonal.
+are exact and cost one matrix product.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
-from crlearn.likelihood.core._moments import Pools
-from crlearn.likelihood.core._newton import Expansion, descend, moved
+from crlearn.graph import Graph, adjacency_of
+from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._price import edge_prior, parameter_price
+from crlearn.likelihood.core._encoder import (
+    LONGEST_STEP,
+    in_free_entries,
+    log_volume,
+    moved,
+    unit_rows,
+)
+from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood.core._newton import Expansion, descend
+from crlearn.likelihood.core._tests import Linearised, overall_weights
+from crlearn.likelihood.nodes._protocol import Key
+from crlearn.result import GoodnessOfFit
 
 Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
 Masks = NDArray[np.floating]
 
 _MOST_STEPS = 100
+_TOLERANCE = 1e-11  # of F, which is of order one
 _WORST_VARIANCE = 1e100
+_GOOD_P_VALUE = 0.01  # a search ends when the fit cannot be told from the saturated model
+_TRIES = 6  # before a calibrated test may end it, too
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """Linear mechanisms with Gaussian noise; latents are regressed on their parents in each pool.
+
+    Attributes
+    ----------
+    moments
+        Of the environments, in whitened coordinates; environment 0 is observational.
+    pool
+        ``pool[j, e]`` is 0 where environment e leaves latent j alone.
+    hard
+        Whether interventions cut a latent off its parents.
+    """
+
+    moments: Moments
+    pool: NDArray[np.intp]
+    hard: bool
+
+    @cached_property
+    def pools(self) -> Pools:
+        """Covariances of the pools."""
+        return Pools.of(self.moments, self.pool)
+
+    @property
+    def n(self) -> int:
+        """Number of latents."""
+        return len(self.pool)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.moments.n_samples
+
+    @property
+    def covered(self) -> NDArray[np.bool_]:
+        """The latents that some environment intervenes on."""
+        return np.asarray(self.pool.any(axis=1))
+
+    def masks(self, graph: Graph) -> Masks:
+        """Return the masks of a graph: parents matter where the intervention leaves them."""
+        return self.masks_of(adjacency_of(graph).T)
+
+    def masks_of(self, parents: BoolMatrix) -> Masks:
+        """Return the masks ``(..., P, n)`` of latents with these parents ``(..., n)``."""
+        masks = np.zeros((*parents.shape[:-1], self.pools.n_pools, self.n))
+        if self.hard:
+            masks[..., 0, :] = parents
+        else:
+            masks[..., 1:, :] = parents[..., None, :]
+        return masks
+
+    def masks_without_order(self) -> Masks:
+        """Return the masks of the model in which every latent may depend on all others."""
+        masks = np.zeros((self.n, self.pools.n_pools, self.n))
+        masks[:, 1:] = 1 - np.eye(self.n)[:, None, :]
+        return masks
+
+    def values(self, H: Matrix, wanted: Sequence[Key]) -> Matrix:
+        """Return the values of nodes at an encoder."""
+        parents = np.zeros((len(wanted), self.n), dtype=bool)
+        for row, (_, among) in zip(parents, wanted, strict=True):
+            row[list(among)] = True
+        latents = np.array([j for j, _ in wanted], dtype=np.intp)
+        return alternatives(H, self.pools, latents, self.masks_of(parents))[0]
+
+    @cached_property
+    def edge_price(self) -> Matrix:
+        """What each edge i -> j must gain, in nats: its coefficients, and the prior over graphs."""
+        matters = self.pools.shares > 0
+        matters = matters[:, :1] if self.hard else matters[:, 1:]
+        price = parameter_price(self.n_rows) * matters.sum(axis=1) + edge_prior(self.n)
+        return np.tile(price, (self.n, 1))
+
+    def fitted(self, H: Matrix, graph: Graph, max_steps: int = _MOST_STEPS) -> Fit:
+        """Fit the encoder of a graph."""
+        H, value = minimise(H, self.pools, self.masks(graph), max_steps=max_steps)
+        price = float(self.edge_price[adjacency_of(graph)].sum())
+        return Fit(H, graph, -self.n_rows * value, price, self.pool)
+
+    def linearised(self, fit: Fit) -> Linearised:
+        """Return the model around a fit."""
+        return Linearised.at(fit.H, self.moments, self.pools, self.pool, self.masks(fit.graph))
+
+    def goodness_of_fit(self, fit: Fit, *, quick: bool = False) -> GoodnessOfFit:
+        """Compare a fit with the saturated model, a Gaussian of its own for every environment.
+
+        The `quick` one is calibrated by what all moments have in common: good enough for a search.
+        """
+        weights = overall_weights(self.moments) if quick else self.linearised(fit).weights_of_fit()
+        freedom = self._freedom(self.masks(fit.graph))
+        ratio = weights.calibrated(self._ratio(-fit.log_likelihood / self.n_rows), freedom)
+        return GoodnessOfFit(ratio, freedom, float(chi2.sf(ratio, max(freedom, 1))), weights.mean)
+
+    def is_good(self, value: float, masks: Masks, n_tries: int) -> bool:
+        """Whether nothing better is to be expected after so many tries.
+
+        If noise is not Gaussian, only large differences show in the fit: one try is not enough.
+        """
+        freedom, ratio = self._freedom(masks), self._ratio(value)
+        if chi2.sf(ratio, max(freedom, 1)) > _GOOD_P_VALUE:
+            return True
+        calibrated = overall_weights(self.moments).calibrated(ratio, freedom)
+        return n_tries >= _TRIES and chi2.sf(calibrated, max(freedom, 1)) > _GOOD_P_VALUE
+
+    def _ratio(self, value: float) -> float:
+        """Return the likelihood ratio to the saturated model as it is."""
+        return max(0.0, 2 * self.n_rows * (value - self.moments.saturated))
+
+    def _freedom(self, masks: Masks) -> int:
+        """Return the parameters that the saturated model has more."""
+        n, n_environments = self.n, len(self.moments.sizes)
+        used = self.pools.shares > 0
+        saturated = n_environments * (n + n * (n + 1) // 2)
+        regressions = int((masks.sum(axis=-1) * used).sum())
+        return saturated - (n * (n - 1) + 2 * int(used.sum()) + regressions)
 
 
 def objective(H: Matrix, pools: Pools, masks: Masks) -> Matrix:
@@ -74,52 +212,37 @@ def expand(H: Matrix, pools: Pools, masks: Masks) -> Expansion:
     shares = pools.shares.ravel()
     parents = masks.reshape(-1, n)
     own = np.repeat(np.eye(n), pools.n_pools, axis=0)
-    gradient = np.zeros((n, n))
-    hessian = np.zeros((n, n, n, n))
-    value = -np.linalg.slogdet(H)[1]
+    value, gradient, hessian = log_volume(H)
     for members, sign in ((parents + own, 1.0), (parents, -1.0)):
         weights = sign * shares
-        precision, regression, rest, log_determinant = _given(covariances, members)
-        value += 0.5 * weights @ log_determinant
+        precision, regression, rest, log_determinant = conditioned(covariances, members)
+        value += 0.5 * float(weights @ log_determinant)
         gradient += np.tensordot(weights, regression, 1)
-        hessian += _kronecker(weights, precision, rest) - _crossed(weights, regression)
-    # -log|det(I + D)| = -tr D + tr(D D) / 2 + ...
-    gradient -= np.eye(n)
-    hessian += np.eye(n)[:, None, None, :] * np.eye(n)[None, :, :, None]
-    off = ~np.eye(n, dtype=bool).ravel()
-    flat = hessian.reshape(n * n, n * n)[np.ix_(off, off)]
-    return Expansion(float(value), gradient.ravel()[off], flat)
+        hessian += kronecker(weights, precision, rest) - crossed(weights, regression)
+    return Expansion(value, *in_free_entries(gradient, hessian))
 
 
 def minimise(
-    H: Matrix,
-    pools: Pools,
-    masks: Masks,
-    *,
-    tolerance: float = 1e-11,
-    max_steps: int = _MOST_STEPS,
+    H: Matrix, pools: Pools, masks: Masks, *, max_steps: int = _MOST_STEPS
 ) -> tuple[Matrix, float]:
     """Minimise F from a start; return the encoder, with rows of unit length, and the value."""
     return descend(
-        H,
+        unit_rows(H),
         lambda H: expand(H, pools, masks),
         lambda H: float(objective(H, pools, masks)),
-        _unit_rows,
+        lambda H, step: unit_rows(moved(H, step)),
         max_steps=max_steps,
-        tolerance=tolerance,
+        tolerance=_TOLERANCE,
+        longest=LONGEST_STEP,
     )
 
 
 def predicted(H: Matrix, pools: Pools, masks: Masks) -> float:
     """Return the value after one Newton step, where H is the optimum of a neighbouring model."""
     point = expand(H, pools, masks)
-    step = point.step()
+    step = point.step(longest=LONGEST_STEP)
     values = [float(objective(moved(H, scale * step), pools, masks)) for scale in (1.0, 0.3)]
     return min(point.value, *values)
-
-
-def _unit_rows(H: Matrix) -> Matrix:
-    return H / np.linalg.norm(H, axis=1, keepdims=True)
 
 
 def _positive(variances: Matrix) -> Matrix:
@@ -139,7 +262,7 @@ def _residual_variances(covariances: Matrix, masks: Masks) -> Matrix:
     return covariances[j, :, j, j] - explained.sum(axis=-1)
 
 
-def _given(covariances: Matrix, members: Matrix) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+def conditioned(covariances: Matrix, members: Matrix) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     """Condition on some variables A, for each of a stack of covariances C.
 
     Returns the inverse K of C_AA padded with zeros, the regressions K C_A, the covariance of the
@@ -154,14 +277,14 @@ def _given(covariances: Matrix, members: Matrix) -> tuple[Matrix, Matrix, Matrix
     return precision, regression, covariances - covariances @ regression, log_determinant
 
 
-def _kronecker(weights: Matrix, left: Matrix, right: Matrix) -> Matrix:
+def kronecker(weights: Matrix, left: Matrix, right: Matrix) -> Matrix:
     """Return sum_b w_b left_b[k, K] right_b[l, L] as ``[k, l, K, L]``."""
     n = left.shape[-1]
     product = (weights[:, None] * left.reshape(-1, n * n)).T @ right.reshape(-1, n * n)
     return product.reshape(n, n, n, n).transpose(0, 2, 1, 3)
 
 
-def _crossed(weights: Matrix, regression: Matrix) -> Matrix:
+def crossed(weights: Matrix, regression: Matrix) -> Matrix:
     """Return sum_b w_b W_b[k, L] W_b[K, l] as ``[k, l, K, L]``."""
     n = regression.shape[-1]
     flat = regression.reshape(-1, n * n)

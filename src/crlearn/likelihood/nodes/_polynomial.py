@@ -30,14 +30,13 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.sparse import csr_matrix
 
+from crlearn.likelihood.core._newton import Expansion, descend
+
 Matrix = NDArray[np.floating]
 Monomial = tuple[int, ...]  # its factors, sorted; () is the constant
 
 _RIDGE = 1e-6
-_LONGEST_STEP = 0.6
-_FIRST_DAMPING, _LEAST_DAMPING = 1e-2, 1e-6
-_LEAST_AFTER_FAILURE = 0.03
-_MOST_TRIES = 6
+_LONGEST_STEP = 0.6  # radians
 _BLOCK = 4096
 
 
@@ -111,21 +110,6 @@ class Monomials:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class Curvature:
-    """F around a rotation: value, gradient and Hessian in the angles of the planes."""
-
-    value: float
-    gradient: Matrix
-    hessian: Matrix
-
-    def step(self, damping: float) -> Matrix:
-        """Return a damped Newton step; directions of negative curvature are turned around."""
-        curvature, directions = np.linalg.eigh(self.hessian)
-        step = -directions @ ((directions.T @ self.gradient) / (np.abs(curvature) + damping))
-        return step * min(1.0, _LONGEST_STEP / max(np.abs(step).max(initial=0), 1e-300))
-
-
 class PolynomialModel:
     """F and its derivatives for some rows.
 
@@ -157,7 +141,7 @@ class PolynomialModel:
         self._targets = np.array(targets)
         self._order = np.array([monomials.place[m] for m in ordered])
         self._ridge = np.array([_RIDGE if len(m) > 1 else 1e-10 for m in ordered])
-        self._turn, self._turn_back = self._derivations(ordered)
+        self._rotate, self._rotate_back = self._derivations(ordered)
 
     @classmethod
     def of(cls, y: Matrix, degree: int) -> PolynomialModel:
@@ -184,33 +168,33 @@ class PolynomialModel:
         coefficients = self._coefficients(self._factor(self._rotated(Q)))
         return self.monomials.values(y @ Q.T)[:, self._order] @ coefficients
 
-    def expand(self, Q: Matrix) -> Curvature:
-        """Expand F to second order in the angles by which Q is turned on."""
+    def expand(self, Q: Matrix) -> Expansion:
+        """Expand F to second order in the angles by which Q is rotated on."""
         M = self._rotated(Q)
         L = self._factor(M)
         coefficients = self._coefficients(L)
         size, n_planes = len(M), len(self.planes)
         moved = M @ coefficients
-        V = (self._turn_back @ coefficients).reshape(size, n_planes, self.n)
-        W = (self._turn @ moved).reshape(size, n_planes, self.n)
+        V = (self._rotate_back @ coefficients).reshape(size, n_planes, self.n)
+        W = (self._rotate @ moved).reshape(size, n_planes, self.n)
         gradient, hessian = np.zeros(n_planes), np.zeros((n_planes, n_planes))
         for j, target in enumerate(self._targets):
             variance = L[target, target] ** 2
-            turned = V[:, :, j]
-            slope = turned.T @ moved[:, j] / variance
-            through = M @ turned
-            cross = turned.T @ W[:, :, j]
+            rotated = V[:, :, j]
+            slope = rotated.T @ moved[:, j] / variance
+            through = M @ rotated
+            cross = rotated.T @ W[:, :, j]
             inside = solve_triangular(
                 L[:target, :target], through[:target] + W[:target, :, j], lower=True
             )
-            curved = turned.T @ through + (cross + cross.T) / 2 - inside.T @ inside
+            curved = rotated.T @ through + (cross + cross.T) / 2 - inside.T @ inside
             gradient += slope
             hessian += curved / variance - 2 * np.outer(slope, slope)
         value = float(np.log(np.diag(L)[self._targets]).sum())
-        return Curvature(value, gradient, hessian)
+        return Expansion(value, gradient, hessian)
 
-    def turned(self, Q: Matrix, angles: Matrix) -> Matrix:
-        """Turn Q on by small angles in all planes (Cayley's map)."""
+    def rotated(self, Q: Matrix, angles: Matrix) -> Matrix:
+        """Rotate Q by small angles in all planes (Cayley's map)."""
         A = np.zeros((self.n, self.n))
         for (a, b), angle in zip(self.planes, angles, strict=True):
             A[a, b], A[b, a] = angle, -angle
@@ -220,29 +204,16 @@ class PolynomialModel:
         self, Q: Matrix, *, max_steps: int = 40, tolerance: float = 1e-6
     ) -> tuple[Matrix, float]:
         """Minimise F from a start; return the rotation and the value."""
-        damping = _FIRST_DAMPING
-        point = self.expand(Q)
-        for _ in range(max_steps):
-            found = self._lower(Q, point, damping)
-            if found is None:
-                break
-            Q, lower, damping = found
-            if point.value - lower < tolerance:
-                return _orthogonal(Q), lower
-            point = self.expand(Q)
-        return _orthogonal(Q), point.value
-
-    def _lower(
-        self, Q: Matrix, point: Curvature, damping: float
-    ) -> tuple[Matrix, float, float] | None:
-        """Return a rotation with a lower value, that value, and the damping to go on with."""
-        for _ in range(_MOST_TRIES):
-            candidate = self.turned(Q, point.step(damping))
-            reached = self.value(candidate)
-            if reached < point.value:
-                return candidate, reached, max(damping / 8, _LEAST_DAMPING)
-            damping = max(10 * damping, _LEAST_AFTER_FAILURE)
-        return None
+        Q, value = descend(
+            Q,
+            self.expand,
+            self.value,
+            self.rotated,
+            max_steps=max_steps,
+            tolerance=tolerance,
+            longest=_LONGEST_STEP,
+        )
+        return _orthogonal(Q), value
 
     def _rotated(self, Q: Matrix) -> Matrix:
         """Return M, the moments of the monomials of z."""
@@ -272,7 +243,7 @@ class PolynomialModel:
         return solve_triangular(L, ends, lower=True, trans=1)
 
     def _derivations(self, ordered: list[Monomial]) -> tuple[csr_matrix, csr_matrix]:
-        """Return how monomials change when a plane is turned, and the transposed of it."""
+        """Return how monomials change when a plane is rotated, and the transposed of it."""
         place = {monomial: k for k, monomial in enumerate(ordered)}
         size, n_planes = len(ordered), len(self.planes)
         entries: list[tuple[int, int, int, float]] = []

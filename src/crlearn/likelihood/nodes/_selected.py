@@ -1,13 +1,10 @@
-"""The profile likelihood of an encoder with nonlinear mechanisms, from the rows themselves.
+"""Nonlinear mechanisms with Gaussian noise, on as many features of the parents as pay.
 
 With z = H x, latent j is f_j(parents) + Gaussian noise. Mechanisms are linear in the features of
-`nodes._basis`, so that they and the noise variances are profiled out in closed
-form, and what is left is F(H) as in `nodes._linear`. F is a sum over latents; the
-part of one latent given its parents is a `Piece`. Graphs that share a latent's parents share it.
-
-Each mechanism takes as many kinds of features as pay for themselves under BIC: parents alone, with
-a root, with ramps, or all. F includes what they cost, so that values of different graphs compare.
-A weak linear effect is not lost among the features that it does not need.
+`nodes._basis`, so that they and the noise variances are profiled out in closed form. Each takes as
+many kinds of features as pay their price: parents alone, with a root, with smoothed hinges, or all.
+Nodes include that price, so that values of different graphs compare, and a weak linear effect is
+not lost among features that it does not need.
 
 The Hessian is the full one of a separable least-squares problem: with residual r, features Phi and
 J = dr at fixed coefficients, second derivatives of the residual sum of squares are
@@ -17,60 +14,44 @@ J = dr at fixed coefficients, second derivatives of the residual sum of squares 
 The terms with r must not be dropped as in a Gauss-Newton method: a latent's own residual is part of
 the directions in which its parents move, and without them the method crawls.
 
-Time grows as rows x (features + latents x parents)^2 for a piece.
+Time grows as rows x (features + latents x parents)^2 for a node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
 from os import cpu_count
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
+from crlearn.graph import Graph, Parents
+from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._price import edge_prior, parameter_price
+from crlearn.likelihood.core._encoder import LONGEST_STEP, moved
 from crlearn.likelihood.core._moments import Moments, Pools
 from crlearn.likelihood.core._newton import Expansion, descend
-from crlearn.likelihood.nodes._basis import KNOTS, Basis, Selection
+from crlearn.likelihood.nodes._basis import Basis, Selection
+from crlearn.likelihood.nodes._protocol import Key, Node, assemble
 
 Matrix = NDArray[np.floating]
-Parents = tuple[int, ...]
 
 _BLOCK = 2048  # rows whose features stay in the cache
 _BLOCKS_FOR_THE_FORM = 6
 _RIDGE = 1e-6  # of the mean square of each feature
-_SMALLEST_VARIANCE = 1e-9
+_SMALLEST_VARIANCE = 1e-9  # of that of the latent
+_TOLERANCE = 2e-7  # of F, which is of order one; single precision has no more
+_MISSED_BY_A_STEP = 30.0  # nats
+_STEPS_OF_A_CHANGE, _STEPS_TO_CONVERGE = 6, 20
 
 
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """The part of F that belongs to one latent, given its parents.
-
-    Attributes
-    ----------
-    value
-        The part itself, with the cost of the features.
-    rows
-        The rows of D that it depends on: the latent and its parents.
-    gradient
-        ``(len(rows), n)``.
-    hessian
-        ``(len(rows) n, len(rows) n)``.
-    """
-
-    value: float
-    rows: tuple[int, ...]
-    gradient: Matrix
-    hessian: Matrix
-
-
-class AdditiveModel:
-    """F and its pieces for some rows.
+class SelectedModel:
+    """Nodes of some rows.
 
     Parameters
     ----------
@@ -84,11 +65,6 @@ class AdditiveModel:
     choose_features
         Whether each mechanism takes only the features that pay for themselves, which is right for
         comparing graphs. With a given graph the encoder has less bias if it takes all of them.
-    knots
-        Where mechanisms can bend along each parent, in standard units.
-    precision
-        Of the rows and features. Double precision is needed where noises are tiny beside the
-        latents, and takes twice as long.
     """
 
     def __init__(
@@ -98,18 +74,14 @@ class AdditiveModel:
         *,
         hard: bool,
         choose_features: bool = True,
-        knots: tuple[float, ...] = KNOTS,
-        precision: Literal["single", "double"] = "single",
     ) -> None:
         ends = np.cumsum([len(rows) for rows in environments])
         self.n = environments[0].shape[1]
         self.n_rows = int(ends[-1])
         self.hard = hard
         self.choose_features = choose_features
-        self.knots = knots
         self.pool = pool
-        self._dtype = np.float32 if precision == "single" else np.float64
-        self._rows = np.concatenate(environments).astype(self._dtype)
+        self._rows = np.concatenate(environments).astype(np.float32)
         self._ranges = list(zip([0, *ends[:-1]], ends, strict=True))
         self._moments = Moments.of(environments)
         self._mean = self._moments.shares @ self._moments.means
@@ -117,12 +89,13 @@ class AdditiveModel:
         self._pools = Pools.of(self._moments, pool)
         self._threads = ThreadPoolExecutor(cpu_count())
         self._libraries = ThreadpoolController()
+        self._known: tuple[bytes, dict[Key, Node]] = (b"", {})
 
-    def with_pool(self, pool: NDArray[np.intp]) -> AdditiveModel:
+    def with_pool(self, pool: NDArray[np.intp]) -> SelectedModel:
         """Return the model of the same rows with other pools."""
         other = copy(self)
-        other.pool = pool
-        other._pools = Pools.of(self._moments, pool)
+        other.pool, other._pools = pool, Pools.of(self._moments, pool)
+        other._known = (b"", {})
         return other
 
     def scaled(self, H: Matrix) -> Matrix:
@@ -130,33 +103,67 @@ class AdditiveModel:
         variances = np.einsum("ja,ab,jb->j", H, self._covariance, H)
         return H / np.sqrt(variances)[:, None]
 
-    def bic(self, value: float) -> float:
-        """Return the negative log-likelihood with the cost of the features, in nats."""
-        return value * self.n_rows
+    def fitted(self, H: Matrix, graph: Graph, max_steps: int = _STEPS_TO_CONVERGE) -> Fit:
+        """Fit the encoder of a graph."""
+        H, value = descend(
+            self.scaled(H),
+            lambda H: self.expand(H, graph),
+            lambda H: self.value(H, graph),
+            lambda H, step: self.scaled(moved(H, step)),
+            max_steps=max_steps,
+            tolerance=_TOLERANCE,
+            longest=LONGEST_STEP,
+        )
+        price = edge_prior(self.n) * sum(map(len, graph))
+        return Fit(H, graph, -self.n_rows * value, price, self.pool, mechanisms="nonlinear")
 
-    def value(self, H: Matrix, parents: Sequence[Parents]) -> float:
+    def refitted(self, fit: Fit, graph: Graph) -> Fit:
+        """Fit a graph from the encoder of a similar one, in a few steps."""
+        return self.fitted(fit.H, graph, _STEPS_OF_A_CHANGE)
+
+    @property
+    def hopeless(self) -> float:
+        """Nats that one Newton step may miss where mechanisms are strongly curved."""
+        return _MISSED_BY_A_STEP
+
+    def predicted(self, fit: Fit, graphs: Sequence[Graph]) -> Matrix:
+        """Return the scores that one Newton step of the encoder promises for similar graphs."""
+        H = self.scaled(fit.H)
+        self.nodes(H, sorted({key for graph in graphs for key in enumerate(graph)}))
+        points = [self.expand(H, graph) for graph in graphs]
+        values = [point.after(point.step(longest=LONGEST_STEP)) for point in points]
+        n_edges = np.array([sum(map(len, graph)) for graph in graphs])
+        return -self.n_rows * np.array(values) - edge_prior(self.n) * n_edges
+
+    def value(self, H: Matrix, graph: Graph) -> float:
         """Return F(H)."""
-        wanted = list(enumerate(parents))
-        pieces = self.pieces(H, wanted, derivatives=False)
-        return -np.linalg.slogdet(H)[1] + sum(piece.value for piece in pieces.values())
+        return float(self.values(H, list(enumerate(graph))).sum() - np.linalg.slogdet(H)[1])
 
-    def expand(self, H: Matrix, parents: Sequence[Parents]) -> Expansion:
+    def values(self, H: Matrix, wanted: Sequence[Key]) -> Matrix:
+        """Return the values of nodes at an encoder."""
+        return np.array([node.value for node in self._computed(H, wanted, derivatives=False)])
+
+    def expand(self, H: Matrix, graph: Graph) -> Expansion:
         """Expand F to second order."""
-        return self.assemble(H, list(self.pieces(H, list(enumerate(parents))).values()))
+        return assemble(H, self.nodes(H, list(enumerate(graph))))
 
-    def pieces(
-        self, H: Matrix, wanted: Sequence[tuple[int, Parents]], *, derivatives: bool = True
-    ) -> Mapping[tuple[int, Parents], Piece]:
-        """Return the pieces of latents with their parents, in parallel."""
+    def nodes(self, H: Matrix, wanted: Sequence[Key]) -> list[Node]:
+        """Return nodes at an encoder; those that were computed there before are kept."""
+        at = H.tobytes()
+        if self._known[0] != at:
+            self._known = (at, {})
+        known = self._known[1]
+        missing = [key for key in wanted if key not in known]
+        known.update(zip(missing, self._computed(H, missing, derivatives=True), strict=True))
+        return [known[key] for key in wanted]
+
+    def _computed(self, H: Matrix, wanted: Sequence[Key], *, derivatives: bool) -> list[Node]:
+        """Compute nodes in parallel."""
         # The products are small: threads of their own inside each would only be in the way.
         with self._libraries.limit(limits=1, user_api="blas"):
-            found = self._threads.map(
-                lambda key: self.piece(H, *key, derivatives=derivatives), wanted
-            )
-            return dict(zip(wanted, found, strict=True))
+            return list(self._threads.map(lambda key: self._node(H, *key, derivatives), wanted))
 
-    def piece(self, H: Matrix, j: int, parents: Parents, *, derivatives: bool = True) -> Piece:
-        """Return the part of latent j."""
+    def _node(self, H: Matrix, j: int, parents: Parents, derivatives: bool) -> Node:
         rows = (j, *parents)
         size = len(rows) * self.n
         value, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
@@ -173,22 +180,7 @@ class AdditiveModel:
             value += part.value
             gradient[:n_used] += part.gradient
             hessian[:n_used, :n_used] += part.hessian
-        return Piece(value, rows, gradient.reshape(-1, self.n), hessian)
-
-    def assemble(self, H: Matrix, pieces: Sequence[Piece]) -> Expansion:
-        """Add pieces, one for each latent, and the log-determinant."""
-        n = self.n
-        value = -np.linalg.slogdet(H)[1]
-        gradient = -np.eye(n)
-        hessian = np.eye(n)[:, None, None, :] * np.eye(n)[None, :, :, None]
-        for piece in pieces:
-            value += piece.value
-            gradient[list(piece.rows)] += piece.gradient
-            block = piece.hessian.reshape(len(piece.rows), n, len(piece.rows), n)
-            hessian[np.ix_(piece.rows, range(n), piece.rows, range(n))] += block
-        off = ~np.eye(n, dtype=bool).ravel()
-        flat = hessian.reshape(n * n, n * n)[np.ix_(off, off)]
-        return Expansion(float(value), gradient.ravel()[off], flat)
+        return Node(value, rows, gradient.reshape(-1, self.n), hessian)
 
     def products(self, H: Matrix, j: int, parents: Parents) -> Matrix:
         """Return sums of products of features and, last, latent j in each environment."""
@@ -207,26 +199,6 @@ class AdditiveModel:
         products = np.stack([np.ones_like(means), means, means, squares], axis=1).reshape(-1, 2, 2)
         return self._moments.sizes[:, None, None] * products
 
-    def minimise(
-        self,
-        H: Matrix,
-        parents: Sequence[Parents],
-        *,
-        max_steps: int = 15,
-        tolerance: float = 2e-7,
-        start: Expansion | None = None,
-    ) -> tuple[Matrix, float]:
-        """Minimise F from a start, which may come with its expansion; return H and the value."""
-        return descend(
-            H,
-            lambda H: self.expand(H, parents),
-            lambda H: self.value(H, parents),
-            self.scaled,
-            max_steps=max_steps,
-            tolerance=tolerance,
-            start=start,
-        )
-
     def _variance(self, H: Matrix, j: int, p: int) -> _Part:
         """Latent j has no parents: its variance in the pool is all that matters."""
         covariance = H @ self._pools.covariances[j, p] @ H.T
@@ -241,7 +213,7 @@ class AdditiveModel:
     def _regression(self, H: Matrix, j: int, parents: Parents, p: int, derivatives: bool) -> _Part:
         blocks = self._blocks(H, np.flatnonzero(self.pool[j] == p))
         basis = self._basis(H, j, parents, p)
-        share, cost = self._pools.shares[j, p], 0.5 * np.log(self.n_rows) / self.n_rows
+        share, cost = self._pools.shares[j, p], parameter_price(self.n_rows) / self.n_rows
         selections = basis.selections() if self.choose_features else [basis.everything()]
         return _regress(blocks, j, list(parents), basis, selections, share, cost, derivatives)
 
@@ -249,8 +221,8 @@ class AdditiveModel:
         """Return the features of the parents, fitted to some rows of a pool."""
         columns, some = list(parents), np.flatnonzero(self.pool[j] == p)
         blocks = self._blocks(H, some, at_most=_BLOCKS_FOR_THE_FORM)
-        origin = (H @ self._mean).astype(self._dtype)[j]  # the child, counted from its own origin
-        return Basis.plain(len(parents), self.knots).fitted_to(
+        origin = (H @ self._mean).astype(np.float32)[j]  # the child, counted from its own origin
+        return Basis.plain(len(parents)).fitted_to(
             (z[:, columns], z[:, j] + origin) for z in blocks()
         )
 
@@ -258,7 +230,7 @@ class AdditiveModel:
         self, H: Matrix, environments: NDArray[np.intp], at_most: int | None = None
     ) -> Callable[[], Iterator[Matrix]]:
         """Return a function that yields the latents of the rows, block by block."""
-        encoder, mean = H.T.astype(self._dtype), (H @ self._mean).astype(self._dtype)
+        encoder, mean = H.T.astype(np.float32), (H @ self._mean).astype(np.float32)
         places = [
             slice(start, min(start + _BLOCK, last))
             for first, last in (self._ranges[e] for e in environments)
@@ -277,7 +249,7 @@ class AdditiveModel:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What one pool adds to a piece."""
+    """What one pool adds to a node."""
 
     value: float
     gradient: Matrix

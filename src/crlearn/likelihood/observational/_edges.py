@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from crlearn.graph import ancestors
+from crlearn.graph import Graph, adjacency_of, ancestors, is_acyclic
 from crlearn.likelihood.nodes._relevance import (
     Shape,
     functions_of,
@@ -29,7 +29,6 @@ from crlearn.likelihood.nodes._relevance import (
 )
 from crlearn.likelihood.observational._childless import best_combination
 from crlearn.likelihood.observational._model import Structure, unit_rows
-from crlearn.likelihood.search._edges import Graph, adjacency_of, is_acyclic
 
 Matrix = NDArray[np.floating]
 

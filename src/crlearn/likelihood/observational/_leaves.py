@@ -22,11 +22,10 @@ from itertools import chain, combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.graph import ancestors, layers
+from crlearn.graph import Graph, adjacency_of, ancestors, layers
 from crlearn.likelihood.nodes._relevance import Shape, functions_of, gradient
 from crlearn.likelihood.observational._edges import Candidate, StructureSearch
 from crlearn.likelihood.observational._model import Structure, unit_rows
-from crlearn.likelihood.search._edges import Graph, adjacency_of
 
 Matrix = NDArray[np.floating]
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.optimize import minimize
 
+from crlearn.graph import Graph
 from crlearn.likelihood.nodes._relevance import (
     Regression,
     Shape,
@@ -33,7 +34,6 @@ from crlearn.likelihood.nodes._relevance import (
     slope,
     steps_of_unit_curvature,
 )
-from crlearn.likelihood.search._edges import Graph
 
 Matrix = NDArray[np.floating]
 

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.graph import ancestors
+from crlearn.graph import Graph, adjacency_of, ancestors
 from crlearn.likelihood.nodes._relevance import Shape
 from crlearn.likelihood.observational._edges import (
     LEAST_GAIN,
@@ -24,7 +24,6 @@ from crlearn.likelihood.observational._edges import (
     telling_rows,
 )
 from crlearn.likelihood.observational._model import Structure, unit_rows
-from crlearn.likelihood.search._edges import Graph, adjacency_of
 
 Matrix = NDArray[np.floating]
 

@@ -31,6 +31,7 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from crlearn.graph import Graph, adjacency_of
 from crlearn.graph import layers as layers_of
 from crlearn.likelihood.nodes._polynomial import PolynomialModel
 from crlearn.likelihood.nodes._relevance import Shape, functions_of
@@ -43,7 +44,6 @@ from crlearn.likelihood.observational._edges import (
 from crlearn.likelihood.observational._leaves import with_hidden_leaves
 from crlearn.likelihood.observational._model import Structure, complete
 from crlearn.likelihood.observational._rotations import with_turned_pairs
-from crlearn.likelihood.search._edges import Graph, adjacency_of
 from crlearn.progress import progress_bar
 
 Matrix = NDArray[np.floating]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.likelihood.core._moments import Moments
+from crlearn.likelihood.core._newton import descend_all
 from crlearn.likelihood.targets._directions import (
     RankOne,
     combined_directions,
@@ -29,6 +30,7 @@ IntMatrix = NDArray[np.intp]
 Sizes = NDArray[np.intp]
 
 _MOST_STEPS = 30
+_ARRIVED = 0.1  # of a score, that a step must still gain
 _STRENGTHS = np.geomspace(1e-4, 1.0, 8)
 _STEPS_PER_STRENGTH = 3
 _ROWS_TRIED = 3
@@ -209,7 +211,7 @@ def candidates(
     differences = view.precisions[1:] - view.precisions[0]
     starts = distinct(np.vstack([by_power, combined_directions(differences, effort.starts // 5)]))
     crude = _with_best_targets(view, starts, 2).best(effort.candidates).joined(known)
-    found = _polished(view, crude, margin).best(effort.candidates, margin)
+    found = _refined(view, crude, margin).best(effort.candidates, margin)
     is_clear = view.determines_directions and found.scores[0] < view.doubtful_score
     if effort.is_thorough and not is_clear:
         found = found.joined(_more_candidates(view, starts, crude, effort.candidates))
@@ -219,7 +221,7 @@ def candidates(
 def _more_candidates(view: View, starts: Matrix, crude: Candidates, n_kept: int) -> Candidates:
     """Look for targets in more ways, where those that suit the starts may be wrong."""
     annealed = _annealed(view, starts).best(n_kept)
-    found = annealed.joined(_polished(view, _swapped(annealed), np.inf))
+    found = annealed.joined(_refined(view, _swapped(annealed), np.inf))
     if view.determines_directions:
         changed = found.best(n_kept)
         if changed.scores[0] > _HOPELESS * view.usual_score:
@@ -307,8 +309,8 @@ def _annealed(view: View, directions: Matrix) -> Candidates:
     """
     for strength in _STRENGTHS[:-1]:
         found = _with_best_targets(view, directions, 1)
-        directions = _polished(view, found, np.inf, _STEPS_PER_STRENGTH, strength).directions
-    return _polished(view, _with_best_targets(view, directions, 1), np.inf)
+        directions = _refined(view, found, np.inf, _STEPS_PER_STRENGTH, strength).directions
+    return _refined(view, _with_best_targets(view, directions, 1), np.inf)
 
 
 def _swapped(found: Candidates) -> Candidates:
@@ -328,10 +330,10 @@ def _with_other_targets(view: View, found: Candidates, n_changes: int = 1) -> Ca
     rows = neighbours(found.targets, n_changes)
     which, place = np.nonzero(rows.any(axis=-1))
     tried = Candidates(found.directions[which], rows[which, place], np.zeros(len(which)))
-    tried = _polished(view, tried, np.inf, 2 if view.determines_directions else 12)
+    tried = _refined(view, tried, np.inf, 2 if view.determines_directions else 12)
     order = np.lexsort([tried.scores, which])
     rank = np.arange(len(which)) - np.searchsorted(which, which)
-    return _polished(view, tried[order[rank < _ROWS_TRIED]], np.inf)
+    return _refined(view, tried[order[rank < _ROWS_TRIED]], np.inf)
 
 
 def neighbours(targets: IntMatrix, n_changes: int = 1) -> IntMatrix:
@@ -345,7 +347,7 @@ def neighbours(targets: IntMatrix, n_changes: int = 1) -> IntMatrix:
     return targets[:, None] ^ flips
 
 
-def _polished(
+def _refined(
     view: View,
     found: Candidates,
     margin: float,
@@ -364,22 +366,26 @@ def _polished(
         ratio = constant + (weights * np.log(sizes)).sum(axis=1)
         return strength * ratio + view.span.defect(x)
 
-    x, value = found.directions, score(found.directions)
-    damping = np.full(len(x), 1e-3)
-    for _ in range(n_steps):
+    def expand(x: Matrix) -> tuple[Matrix, Matrix]:
         gradient, hessian = _expanded(x, forms, strength * weights)
-        from_defect = view.span.expand(x)
-        steps = _newton_steps(gradient + from_defect[0], hessian + from_defect[1], damping)
-        new = x + tangent(steps, x)
-        new /= np.linalg.norm(new, axis=1, keepdims=True)
-        new_value = score(new)
-        better = new_value < value
-        moving = (value - new_value > 0.1) | (~better & (damping < 10))
-        damping = np.where(better, damping / 10, damping * 10)
-        x, value = np.where(better[:, None], new, x), np.where(better, new_value, value)
-        if not moving[value <= value.min() + margin].any():
-            break
+        of_defect = view.span.expand(x)
+        return gradient + of_defect[0], hessian + of_defect[1]
+
+    x, value = descend_all(
+        found.directions,
+        expand,
+        score,
+        _on_the_sphere,
+        max_steps=n_steps,
+        tolerance=_ARRIVED,
+        margin=margin,
+    )
     return Candidates(x, found.targets, value)
+
+
+def _on_the_sphere(x: Matrix, steps: Matrix) -> Matrix:
+    new = x + tangent(steps, x)
+    return new / np.linalg.norm(new, axis=1, keepdims=True)
 
 
 def _log_forms(view: View, targets: IntMatrix) -> tuple[Matrix, Matrix, Matrix]:
@@ -404,11 +410,3 @@ def _expanded(x: Matrix, forms: Matrix, weights: Matrix) -> tuple[Matrix, Matrix
     hessian = 2 * ((weights / sizes)[..., None, None] * forms).sum(axis=1)
     hessian -= 4 * (weights[..., None] * relative).swapaxes(1, 2) @ relative
     return gradient, hessian
-
-
-def _newton_steps(gradient: Matrix, hessian: Matrix, damping: Matrix) -> Matrix:
-    curvature, axes = np.linalg.eigh(hessian)
-    curvature = np.abs(curvature)
-    curvature += damping[:, None] * curvature.max(axis=1, keepdims=True)
-    slope = axes.swapaxes(1, 2) @ gradient[..., None]
-    return -(axes @ (slope / curvature[..., None]))[..., 0]

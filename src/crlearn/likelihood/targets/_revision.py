@@ -12,8 +12,9 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.likelihood.nodes._selected import AdditiveModel
-from crlearn.likelihood.search._edges import Found, climb
+from crlearn.likelihood._fit import Fit
+from crlearn.likelihood.nodes._selected import SelectedModel
+from crlearn.likelihood.search._local import climb
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
@@ -27,8 +28,8 @@ _MOST_CHANGES = 10
 _RIDGE = 1e-6
 
 
-def retarget(model: AdditiveModel, found: Found) -> tuple[AdditiveModel, Found]:
-    """Change the targets of one latent at a time while BIC falls."""
+def revised_targets(model: SelectedModel, found: Fit) -> tuple[SelectedModel, Fit]:
+    """Change the targets of one latent at a time while the score rises."""
     for _ in range(_MOST_CHANGES):
         better = _better_targets(model, found)
         if better is None:
@@ -37,8 +38,8 @@ def retarget(model: AdditiveModel, found: Found) -> tuple[AdditiveModel, Found]:
     return model, found
 
 
-def _better_targets(model: AdditiveModel, found: Found) -> tuple[AdditiveModel, Found] | None:
-    """Return the first change that lowers BIC, the most promising ones tried first."""
+def _better_targets(model: SelectedModel, found: Fit) -> tuple[SelectedModel, Fit] | None:
+    """Return the first change that raises the score, the most promising ones tried first."""
     changes = sorted(_changes(model, found), key=lambda change: change[0])
     for cost, j, row in changes[:_TRIED]:
         if cost > _HOPELESS:
@@ -48,13 +49,13 @@ def _better_targets(model: AdditiveModel, found: Found) -> tuple[AdditiveModel, 
         if np.linalg.matrix_rank(pool) < len(pool):
             continue
         other = model.with_pool(pool)
-        refitted = climb(other, found.H, found.graph)
-        if refitted.bic < found.bic - _LEAST_GAIN:
-            return other, refitted
+        refitted = climb(other, other.refitted(found, found.graph))
+        if refitted.score > found.score + _LEAST_GAIN:
+            return other, other.fitted(refitted.H, refitted.graph)
     return None
 
 
-def _changes(model: AdditiveModel, found: Found) -> Iterator[tuple[float, int, IntMatrix]]:
+def _changes(model: SelectedModel, found: Fit) -> Iterator[tuple[float, int, IntMatrix]]:
     """Yield extra cost, latent and targets for the best other targets of each latent."""
     H = model.scaled(found.H)
     for j, parents in enumerate(found.graph):

@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.likelihood.core._encoder import LONGEST_STEP, unit_rows
 from crlearn.likelihood.core._moments import Moments
-from crlearn.likelihood.nodes._linear import _crossed, _given, _kronecker
+from crlearn.likelihood.core._newton import Expansion, descend
+from crlearn.likelihood.nodes._linear import conditioned, crossed, kronecker
 from crlearn.likelihood.targets._candidates import Candidates, Effort, View, candidates, doubtful
 
 Matrix = NDArray[np.floating]
@@ -164,44 +166,43 @@ class _Partial:
         # Multiples of itself and of earlier rows make no difference to a row.
         free = np.zeros((n, n), dtype=bool)
         free[:k] = np.arange(n) > np.arange(k)[:, None]
-        start = value = self._value(H)
-        damping = 1e-3
-        for _ in range(_MOST_STEPS):
-            gradient, hessian = self._expanded(H, free)
-            curvature, axes = np.linalg.eigh(hessian)
-            curvature = np.abs(curvature)
-            curvature += damping * curvature.mean()
-            step = np.zeros((n, n))
-            step[free] = -axes @ ((axes.T @ gradient) / curvature)
-            new = H + step @ H
-            new /= np.linalg.norm(new, axis=1, keepdims=True)
-            gain = value - self._value(new)
-            if gain <= 0:
-                damping *= 10
-                continue
-            H, value, damping = new, value - gain, damping / 10
-            if gain < 1.0:
-                break
+
+        def moved(H: Matrix, step: Matrix) -> Matrix:
+            D = np.zeros((n, n))
+            D[free] = step
+            return unit_rows(H + D @ H)
+
+        start = self._value(H)
+        H, value = descend(
+            H,
+            lambda H: self._expanded(H, free),
+            self._value,
+            moved,
+            max_steps=_MOST_STEPS,
+            tolerance=1.0,
+            longest=LONGEST_STEP,
+        )
         return H[:k], start - value
 
     def _value(self, H: Matrix) -> float:
-        log_determinants = _given(H @ self.covariances @ H.T, self.members)[3]
+        log_determinants = conditioned(H @ self.covariances @ H.T, self.members)[3]
         return float(self.weights @ log_determinants + self.root.span.defect(self._first(H))[0])
 
     def _first(self, H: Matrix) -> Matrix:
         x = np.linalg.solve(self.root.basis.T, H[0])
         return (x / np.linalg.norm(x))[None]
 
-    def _expanded(self, H: Matrix, free: NDArray[np.bool_]) -> tuple[Matrix, Matrix]:
-        """Return gradient and Hessian in the free entries of D, for (I + D) H."""
+    def _expanded(self, H: Matrix, free: NDArray[np.bool_]) -> Expansion:
+        """Expand in the free entries of D, for (I + D) H."""
         n = len(H)
-        precision, regression, rest, _ = _given(H @ self.covariances @ H.T, self.members)
+        precision, regression, rest, _ = conditioned(H @ self.covariances @ H.T, self.members)
         gradient = 2 * np.tensordot(self.weights, regression, 1)
-        hessian = 2 * _kronecker(self.weights, precision, rest)
-        hessian -= 2 * _crossed(self.weights, regression)
+        hessian = 2 * kronecker(self.weights, precision, rest)
+        hessian -= 2 * crossed(self.weights, regression)
         moves = np.linalg.solve(self.root.basis.T, H.T)
         moves /= np.linalg.norm(moves[:, 0])
         of_defect = self.root.span.expand(self._first(H))
         gradient[0] += moves.T @ of_defect[0][0]
         hessian[0, :, 0] += moves.T @ of_defect[1][0] @ moves
-        return gradient[free], hessian.reshape(n * n, n * n)[np.ix_(free.ravel(), free.ravel())]
+        inside = np.ix_(free.ravel(), free.ravel())
+        return Expansion(self._value(H), gradient[free], hessian.reshape(n * n, n * n)[inside])

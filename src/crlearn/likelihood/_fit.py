@@ -1,0 +1,100 @@
+"""The one record of a structure that was fitted: encoder, graph, score, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.graph import Graph, adjacency_of, graph_of, layers, topological_order
+from crlearn.result import GoodnessOfFit
+
+Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
+IntMatrix = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A structure with its best encoder.
+
+    Attributes
+    ----------
+    H
+        Encoder, one row for each latent, in the coordinates of the rows that were fitted.
+    graph
+        Parents of each latent in the fitted model.
+    log_likelihood
+        Of all rows, or log evidence, in nats, up to a constant that all structures share.
+    price
+        What the structure costs, in nats (`likelihood._price`).
+    pool
+        ``pool[j, e]`` is 0 where environment e leaves latent j alone; None for one environment.
+    mechanisms, any_noise
+        What the mechanisms are, and whether noises have densities of their own.
+    goodness_of_fit
+        Test against a model of its own for every environment.
+    edge_p_values, standard_errors
+        Of the edges, 1 where there is none; of what each row of H has of the other latents.
+    parameters
+        Whatever else the model has fitted.
+    alternatives
+        Other structures that were fitted, the best first.
+    """
+
+    H: Matrix
+    graph: Graph
+    log_likelihood: float
+    price: float = 0.0
+    pool: IntMatrix | None = None
+    mechanisms: Literal["linear", "nonlinear"] = "linear"
+    any_noise: bool = False
+    goodness_of_fit: GoodnessOfFit | None = None
+    edge_p_values: Matrix | None = None
+    standard_errors: Matrix | None = None
+    parameters: Any = None
+    alternatives: tuple[Fit, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """Penalised log-likelihood, in nats: larger is better."""
+        return self.log_likelihood - self.price
+
+    @property
+    def adjacency(self) -> BoolMatrix:
+        """``adjacency[i, j]`` is True if i is a parent of j."""
+        return adjacency_of(self.graph)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges."""
+        return sum(map(len, self.graph))
+
+    @property
+    def layers(self) -> tuple[tuple[int, ...], ...]:
+        """Latents of each layer, childless ones first."""
+        return tuple(tuple(layer.tolist()) for layer in layers(self.adjacency))
+
+    @property
+    def targets(self) -> BoolMatrix:
+        """``targets[e, j]`` is True if environment e intervenes on latent j."""
+        assert self.pool is not None
+        return self.pool.T > 0
+
+    def causes_first(self) -> Fit:
+        """Return the fit with the latents in causal order."""
+        return self.reordered(topological_order(self.adjacency))
+
+    def reordered(self, order: NDArray[np.intp] | list[int]) -> Fit:
+        """Return the fit with the latents in another order."""
+        among = np.ix_(order, order)
+        return replace(
+            self,
+            H=self.H[order],
+            graph=graph_of(self.adjacency[among]),
+            pool=None if self.pool is None else self.pool[order],
+            edge_p_values=None if self.edge_p_values is None else self.edge_p_values[among],
+            standard_errors=None if self.standard_errors is None else self.standard_errors[among],
+        )

@@ -1,0 +1,117 @@
+"""Which edges are needed: what each would lose, pruning by that, p-values and standard errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from crlearn.graph import graph_of
+from crlearn.likelihood._fit import Fit
+from crlearn.likelihood.core._encoder import off_diagonal
+from crlearn.likelihood.core._tests import Linearised
+from crlearn.likelihood.nodes._linear import LinearModel, alternatives, expand
+
+Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
+
+_CLEAR = 200.0  # a statistic beyond any doubt
+_NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
+_STEPS_OF_A_CHANGE = 20
+
+
+def prune(model: LinearModel, fit: Fit) -> Fit:
+    """Remove edges while that raises the score; the encoder is fitted anew after each.
+
+    What an edge gains is divided by what it would gain for nothing if noise is not Gaussian.
+    """
+    best = fit
+    weights = _edge_weights(model.linearised(fit), fit.adjacency)
+    while best.n_edges:
+        losses = _losses(model, best) / weights
+        needless = losses < _NEEDLESS * model.edge_price
+        if needless.sum() > 1:
+            found = _refitted(model, best, best.adjacency & ~needless)
+            # Edges that can stand in for each other lose more together than one by one.
+            expected = (losses * weights)[needless].sum() + model.edge_price.min() / 2
+            if best.log_likelihood - found.log_likelihood < expected:
+                best = found
+                continue
+        weakest = np.unravel_index(losses.argmin(), losses.shape)
+        found = _refitted(model, best, _without(best.adjacency, weakest))
+        lost = best.log_likelihood - found.log_likelihood
+        if lost > model.edge_price[weakest] * weights[weakest]:
+            break
+        best = found
+    return model.fitted(best.H, best.graph)
+
+
+def edge_p_values(model: LinearModel, fit: Fit) -> Matrix:
+    """Return the p-value of each edge: the calibrated likelihood ratio of the model without it.
+
+    Where the ratio is large beyond doubt it is not computed but predicted.
+    """
+    adjacency = fit.adjacency
+    p_values = np.ones(adjacency.shape)
+    around = model.linearised(fit)
+    weights = _edge_weights(around, adjacency)
+    statistics = 2 * _losses(model, fit) / weights
+    for edge in map(tuple, np.argwhere(adjacency)):
+        if statistics[edge] < _CLEAR:
+            without = _refitted(model, fit, _without(adjacency, edge))
+            ratio = 2 * max(0.0, fit.log_likelihood - without.log_likelihood)
+            statistics[edge] = ratio / weights[edge]
+        p_values[edge] = chi2.sf(statistics[edge], around.coefficients_of_edge(edge))
+    return p_values
+
+
+def standard_errors(model: LinearModel, fit: Fit) -> Matrix:
+    """Return the standard error of what each row of the encoder has of the other latents."""
+    hessian = expand(fit.H, model.pools, model.masks(fit.graph)).hessian
+    covariance = np.linalg.pinv(model.n_rows * hessian, hermitian=True)
+    variances = np.maximum(np.diag(covariance), 0) * model.linearised(fit).weights_of_encoder()
+    errors = np.zeros((model.n, model.n))
+    errors[off_diagonal(model.n)] = np.sqrt(variances)
+    return errors
+
+
+def _edge_weights(around: Linearised, adjacency: BoolMatrix) -> Matrix:
+    """Return the weight of each edge in its likelihood ratio, 1 where there is none."""
+    weights = np.ones(adjacency.shape)
+    for edge in map(tuple, np.argwhere(adjacency)):
+        weights[edge] = around.weight_of_edge(edge)
+    return weights
+
+
+def _losses(model: LinearModel, fit: Fit) -> Matrix:
+    """Return the nats that the model would lose with each edge, infinity where there is none.
+
+    Let F rise by a at the fixed encoder, and a Newton step with the present Hessian take g of that.
+    The Hessian without the edge is larger, as one coefficient less adapts to the encoder: the loss
+    is a / (1 + g / a), half the square of the Wald statistic.
+    """
+    adjacency = fit.adjacency
+    losses = np.full(adjacency.shape, np.inf)
+    parents, children = np.nonzero(adjacency)
+    masks = model.masks(fit.graph)
+    point = expand(fit.H, model.pools, masks)
+    now, gradients = alternatives(fit.H, model.pools, np.arange(model.n), masks)
+    without = masks[children]
+    without[np.arange(len(parents)), :, parents] = 0
+    then, changed = alternatives(fit.H, model.pools, children, without)
+    slopes = point.gradient + (changed - gradients[children])[:, off_diagonal(model.n)]
+    rise = np.maximum(then - now[children], 1e-300)
+    losses[parents, children] = model.n_rows * rise / (1 + point.gains(slopes) / rise)
+    return losses
+
+
+def _refitted(model: LinearModel, fit: Fit, adjacency: BoolMatrix) -> Fit:
+    return model.fitted(fit.H, graph_of(adjacency), _STEPS_OF_A_CHANGE)
+
+
+def _without(adjacency: BoolMatrix, edge: tuple[Any, ...]) -> BoolMatrix:
+    reduced = adjacency.copy()
+    reduced[edge] = False
+    return reduced

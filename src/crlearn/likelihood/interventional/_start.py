@@ -1,0 +1,169 @@
+"""Encoders to start from: rows that lie where the precision matrices of environments change.
+
+An intervention on one latent changes the precision matrix in two directions at most. The model
+without an order, in which every latent may depend on all others where it is intervened on, turns
+them into an encoder whatever the graph is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from crlearn.likelihood.core._moments import Moments
+from crlearn.likelihood.nodes._linear import LinearModel, minimise, objective
+
+Matrix = NDArray[np.floating]
+IntMatrix = NDArray[np.intp]
+
+MANY = 10  # latents, beyond which not all orders are looked at, and no starts quite at random
+_RANDOM_STARTS = 60
+_SWEPT_STARTS = 8
+_ANGLES = 12
+_WORST_START = 1e8
+_STEPS_OF_A_CHANGE = 20
+
+
+def fit_without_order(model: LinearModel, rng: np.random.Generator) -> Matrix:
+    """Return the encoder of the model without order; it has local optima, so many starts."""
+    masks = model.masks_without_order()
+    rows, lowest = np.eye(model.n), np.inf
+    for n_tries, H in enumerate(_starts(model, rng), start=1):
+        if np.linalg.cond(H) > _WORST_START:
+            continue
+        found, value = minimise(H, model.pools, masks)
+        if value < lowest:
+            rows, lowest = found, value
+        if model.is_good(lowest, masks, n_tries):
+            break
+    return _intervened_rows(model, rows) if model.hard else rows
+
+
+def _starts(model: LinearModel, rng: np.random.Generator) -> Iterator[Matrix]:
+    """Yield encoders whose rows lie where the precision matrices change.
+
+    An intervention changes the precision matrix in two directions at most, and the row that is
+    looked for is a combination of them: of the one that changes most, then of both at random. For
+    many latents the combinations are improved one by one.
+    """
+    n, moments = model.n, model.moments
+    precisions = np.linalg.inv(moments.covariances)
+    root = np.linalg.cholesky(moments.covariances[0])
+    changed = model.pool.argmax(axis=1)  # some environment that intervenes on the latent
+    values, vectors = np.linalg.eigh(root.T @ (precisions[0] - precisions[changed]) @ root)
+    strongest = np.argsort(-np.abs(values), axis=1)
+    first, second = (
+        np.linalg.solve(root.T, vectors[np.arange(n), :, strongest[:, k]].T).T
+        for k in (0, min(1, n - 1))
+    )
+    many = n > MANY
+    for attempt in range(_SWEPT_STARTS if many else _RANDOM_STARTS):
+        angle = rng.uniform(0, np.pi, n) if attempt else np.zeros(n)
+        rows = np.cos(angle)[:, None] * first + np.sin(angle)[:, None] * second
+        rows = np.where(model.covered[:, None], rows, rng.standard_normal((n, n)))
+        yield _swept(model, rows, first, second) if many else rows
+
+
+def _swept(model: LinearModel, rows: Matrix, first: Matrix, second: Matrix) -> Matrix:
+    """Turn one row at a time to its best angle, while F falls.
+
+    Among many latents some row is nearly always wrong if all angles are drawn at once.
+    """
+    masks = model.masks_without_order()
+    angles = np.arange(_ANGLES)[:, None] * np.pi / _ANGLES
+    first, second = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (first, second))
+
+    def value_of(rows: Matrix) -> float:
+        try:
+            return float(objective(rows, model.pools, masks))
+        except np.linalg.LinAlgError:  # two rows are the same
+            return np.inf
+
+    best, lowest, improved = rows, value_of(rows), True
+    while improved:
+        improved = False
+        for j in np.flatnonzero(model.covered):
+            for row in np.cos(angles) * first[j] + np.sin(angles) * second[j]:
+                turned = best.copy()
+                turned[j] = row
+                value = value_of(turned)
+                if value < lowest - 1 / model.n_rows:
+                    best, lowest, improved = turned, value, True
+    return best
+
+
+def _intervened_rows(model: LinearModel, rows: Matrix) -> Matrix:
+    """Return the rows as they are inside each latent's own intervention."""
+    columns = np.linalg.inv(rows)
+    inside = np.linalg.inv(model.pools.covariances[:, 1])
+    changed = np.einsum("jab,bj->ja", inside, columns)
+    return np.where(model.covered[:, None], changed, rows)
+
+
+def grouped_targets(names: IntMatrix, moments: Moments, n_latents: int) -> IntMatrix:
+    """Find out which environments intervene on the same latent, where nobody has said so.
+
+    They change the precision matrix along similar directions: that gives a first grouping, and then
+    environments change groups one by one while the likelihood of the model without order rises.
+
+    Parameters
+    ----------
+    names
+        A number for each environment but the first; those with the same number belong together.
+    moments, n_latents
+        Of all environments; there are fewer latents than names.
+
+    Returns
+    -------
+    latent
+        The latent that each environment but the first intervenes on.
+    """
+    latent = _similar_directions(names, moments, n_latents)
+    model = LinearModel(moments, pools_of(latent, n_latents), hard=False)
+    H, value = minimise(
+        fit_without_order(model, np.random.default_rng(0)),
+        model.pools,
+        model.masks_without_order(),
+    )
+    improved = True
+    while improved:
+        improved = False
+        for name, j in product(np.unique(names), range(n_latents)):
+            moved = np.where(names == name, j, latent)
+            if len(np.unique(moved)) < n_latents or (moved == latent).all():
+                continue
+            model = LinearModel(moments, pools_of(moved, n_latents), hard=False)
+            masks = model.masks_without_order()
+            encoder, candidate = minimise(H, model.pools, masks, max_steps=_STEPS_OF_A_CHANGE)
+            if candidate < value - 1 / moments.n_samples:
+                latent, H, value, improved = moved, encoder, candidate, True
+    return latent
+
+
+def pools_of(latent: IntMatrix, n_latents: int) -> IntMatrix:
+    """Return the pools of each latent: every environment that intervenes on it has its own."""
+    pool = np.zeros((n_latents, len(latent) + 1), dtype=np.intp)
+    for place, j in enumerate(latent, start=1):
+        pool[j, place] = pool[j].max() + 1
+    return pool
+
+
+def _similar_directions(names: IntMatrix, moments: Moments, n_latents: int) -> IntMatrix:
+    precisions = np.linalg.inv(moments.covariances)
+    root = np.linalg.cholesky(moments.covariances[0])
+    values, vectors = np.linalg.eigh(root.T @ (precisions[1:] - precisions[0]) @ root)
+    leading = vectors[np.arange(len(values)), :, np.abs(values).argmax(axis=1)]
+    alike = np.abs(leading @ leading.T)
+    tree = linkage(squareform(np.clip(1 - alike, 0, None), checks=False), "average")
+    found = fcluster(tree, n_latents, "maxclust") - 1
+    # Environments with one name stay together, and every latent has at least one.
+    latent = np.array([found[names == name][0] for name in names])
+    for j in sorted(set(range(n_latents)) - set(latent.tolist())):
+        crowded = np.bincount(latent).argmax()
+        latent[names == names[np.flatnonzero(latent == crowded)[-1]]] = j
+    return latent

@@ -1,0 +1,71 @@
+"""Local search over graphs: propose, rank at the present encoder, refit the best, accept gains.
+
+The encoder follows every move that is fitted, so that its uncertainty does not turn into edges.
+What was fitted and not taken is kept: competing structures are among it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.graph import Graph, neighbours
+from crlearn.likelihood._fit import Fit
+
+LEAST_GAIN = 0.5  # nats: far below what an edge costs
+
+
+class SearchModel(Protocol):
+    """What the search needs of a model."""
+
+    @property
+    def hopeless(self) -> float:
+        """Nats by which a prediction may be behind the present score and still be tried."""
+        ...
+
+    def predicted(self, fit: Fit, graphs: Sequence[Graph]) -> NDArray[np.floating]:
+        """Return about what score each graph would reach, from a fit of a similar one."""
+        ...
+
+    def refitted(self, fit: Fit, graph: Graph) -> Fit:
+        """Fit a graph, from a fit of a similar one."""
+        ...
+
+
+def climb(model: SearchModel, start: Fit, *, n_tried: int = 3) -> Fit:
+    """Add, remove and reverse single edges while the score rises; `n_tried` fits at a time."""
+    best, seen, others = start, {start.graph}, list(start.alternatives)
+    while True:
+        found = _better_neighbour(model, best, seen, others, n_tried)
+        if found is None:
+            break
+        others.append(best)
+        best = found
+    others.sort(key=lambda fit: -fit.score)
+    return replace(best, alternatives=tuple(replace(fit, alternatives=()) for fit in others))
+
+
+def _better_neighbour(
+    model: SearchModel, now: Fit, seen: set[Graph], others: list[Fit], n_tried: int
+) -> Fit | None:
+    """Return a neighbour that is better, or None; those that were fitted are remembered."""
+    candidates = [graph for graph in neighbours(now.graph) if graph not in seen]
+    if not candidates:
+        return None
+    promised = model.predicted(now, candidates)
+    for k in np.argsort(-promised, kind="stable")[:n_tried]:
+        if promised[k] < now.score - model.hopeless:
+            break
+        seen.add(candidates[k])
+        found = model.refitted(now, candidates[k])
+        if found.score > now.score + LEAST_GAIN:
+            # What the present graph would have gained by as many steps is not the edge's gain.
+            now = model.refitted(now, now.graph)
+            if found.score > now.score + LEAST_GAIN:
+                return found
+        others.append(found)
+    return None
