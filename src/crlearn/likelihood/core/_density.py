@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 from scipy.linalg import cho_factor, cho_solve
 
+from crlearn.likelihood.core._newton import Expansion, descend
+
 Vector = NDArray[np.floating]
 Matrix = NDArray[np.floating]
 
@@ -27,6 +29,8 @@ _PENALTIES = (3e1, 1e0, 3e-2, 1e-3)
 _POINTS = 2001
 _MOST_VALUES = 20_000
 _MOST_STEPS = 25
+_ENOUGH = 1e-3  # nats that a step must still gain
+_MOST_LOG_RATE = 50.0
 _RIDGE = 1e-7
 _TAIL_SLOPES = (1.0, 12.0)  # of the log-density outside the knots
 _GAUSSIAN_CONSTANT = 0.5 * np.log(2 * np.pi)
@@ -140,31 +144,34 @@ class _Histogram:
     def regress(self, penalty: float, start: Vector | None) -> tuple[Vector, float]:
         """Return the weights of the splines, and how many parameters they are worth."""
         total = self.counts.sum()
-        size = self.splines.shape[1]
-        fixed = penalty * total * self.roughness + _RIDGE * total * np.eye(size)
-        offset = np.log(self.widths * total)
-        weights = self._first() if start is None else start
-        lowest, information = np.inf, np.eye(size)
-        step = np.zeros(size)
-        for _ in range(_MOST_STEPS):
-            for _ in range(8):
-                rates = np.exp(np.minimum(self.splines @ (weights + step) + offset, 50.0))
-                moved = weights + step
-                value = rates.sum() - self.counts @ (self.splines @ moved)
-                value += 0.5 * moved @ fixed @ moved
-                if value <= lowest:
-                    break
-                step = step / 3
-            else:
-                break
-            gained, weights, lowest = lowest - value, moved, value
-            information = (self.splines * rates[:, None]).T @ self.splines
-            slope = self.splines.T @ (self.counts - rates) - fixed @ weights
-            factor = cho_factor(information + fixed, check_finite=False)
-            step = cho_solve(factor, slope, check_finite=False)
-            if gained < 1e-3:
-                break
-        effective = np.trace(cho_solve(cho_factor(information + fixed), information))
+        fixed = penalty * total * self.roughness + _RIDGE * total * np.eye(self.splines.shape[1])
+        offset, counted = np.log(self.widths * total), self.splines.T @ self.counts
+
+        def rates(weights: Vector) -> Vector:
+            return np.exp(np.minimum(self.splines @ weights + offset, _MOST_LOG_RATE))
+
+        def value(weights: Vector, expected: Vector | None = None) -> float:
+            total = (rates(weights) if expected is None else expected).sum()
+            return float(total - counted @ weights + 0.5 * weights @ fixed @ weights)
+
+        def information(expected: Vector) -> Matrix:
+            return (self.splines * expected[:, None]).T @ self.splines
+
+        def expand(weights: Vector) -> Expansion:
+            expected = rates(weights)
+            gradient = self.splines.T @ expected - counted + fixed @ weights
+            return Expansion(value(weights, expected), gradient, information(expected) + fixed)
+
+        weights, _ = descend(
+            self._first() if start is None else start,
+            expand,
+            value,
+            lambda weights, step: weights + step,
+            max_steps=_MOST_STEPS,
+            tolerance=_ENOUGH,
+        )
+        seen = information(rates(weights))
+        effective = np.trace(cho_solve(cho_factor(seen + fixed), seen))
         return weights, max(float(effective) - 3, 1.0)
 
     def log_likelihood(self, log_density: Vector) -> float:

@@ -10,9 +10,6 @@ made of products of entries of Q. Ordered as
 the residual variance of latent j is the square of one diagonal entry of the Cholesky factor of M,
 so that one factorisation gives F(Q) = sum_j log L_jj.
 
-Latents can be put into layers: those of one layer see monomials of earlier layers, and each other
-linearly. Without layers each latent is a layer of its own.
-
 An orthogonal Q cannot be the true encoder, as row j of it is latent j less its linear regression on
 the latents before it, but the space of functions is the same for a polynomial. This model is for
 the search; the final fit has a free encoder.
@@ -20,7 +17,6 @@ the search; the final fit has a free encoder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
@@ -119,25 +115,18 @@ class PolynomialModel:
         Which ones.
     moments
         Mean products of their values at whitened rows.
-    layers
-        Number of latents in each layer, causes first; None: one in each.
     """
 
-    def __init__(
-        self, monomials: Monomials, moments: Matrix, layers: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, monomials: Monomials, moments: Matrix) -> None:
         self.monomials, self.moments = monomials, moments
         self.n = monomials.n
-        self.layers = tuple(layers) if layers is not None else (1,) * self.n
         self.planes = list(combinations(range(self.n), 2))
-        label = np.repeat(np.arange(len(self.layers)), self.layers)
         ordered: list[Monomial] = [()]
         targets: list[int] = []
-        for layer in range(len(self.layers)):
-            for j in np.flatnonzero(label == layer).tolist():
-                targets.append(len(ordered))
-                ordered.append((j,))
-            ordered += [m for m in monomials.all if len(m) > 1 and label[max(m)] == layer]
+        for j in range(self.n):
+            targets.append(len(ordered))
+            ordered.append((j,))
+            ordered += [m for m in monomials.all if len(m) > 1 and max(m) == j]
         self._targets = np.array(targets)
         self._order = np.array([monomials.place[m] for m in ordered])
         self._ridge = np.array([_RIDGE if len(m) > 1 else 1e-10 for m in ordered])
@@ -145,28 +134,13 @@ class PolynomialModel:
 
     @classmethod
     def of(cls, y: Matrix, degree: int) -> PolynomialModel:
-        """Return the model of whitened rows, every latent a layer of its own."""
+        """Return the model of whitened rows."""
         monomials = Monomials(y.shape[1], degree)
         return cls(monomials, monomials.moments(y))
-
-    def with_layers(self, layers: Sequence[int]) -> PolynomialModel:
-        """Return the model of the same rows with other layers."""
-        return PolynomialModel(self.monomials, self.moments, layers)
-
-    @property
-    def n_coefficients(self) -> int:
-        """Number of coefficients of monomials of degree two and more in all mechanisms."""
-        before = np.repeat(np.cumsum((0, *self.layers[:-1])), self.layers)
-        return sum(len(Monomials(int(k), self.monomials.degree).all) - 1 - int(k) for k in before)
 
     def value(self, Q: Matrix) -> float:
         """Return F(Q)."""
         return float(np.log(np.diag(self._factor(self._rotated(Q)))[self._targets]).sum())
-
-    def residuals(self, y: Matrix, Q: Matrix) -> Matrix:
-        """Return the noises of whitened rows."""
-        coefficients = self._coefficients(self._factor(self._rotated(Q)))
-        return self.monomials.values(y @ Q.T)[:, self._order] @ coefficients
 
     def expand(self, Q: Matrix) -> Expansion:
         """Expand F to second order in the angles by which Q is rotated on."""
