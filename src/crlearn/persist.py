@@ -47,7 +47,7 @@ _RECORDS = {
     "crlearn.scores._splines": ("CubicSplines",),
     "crlearn.scores._structured": ("StructuredScore",),
     "crlearn.methods._denoiser": ("Denoiser",),
-    "crlearn.likelihood.observational._search": ("Mechanism", "Mechanisms"),
+    "crlearn.likelihood.observational._mechanisms": ("Mechanism", "Mechanisms"),
     "crlearn.methods._layer_regression": ("Basis", "Regression"),
     "crlearn.methods._observational": ("MechanismNoise",),
     "crlearn.methods._score_layers": ("NoiseEncoder",),

@@ -8,11 +8,14 @@ comes back with one record, `Fit`.
 
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._moments import Moments
+from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains, Invariance
 from crlearn.likelihood.interventional._search import FITS, fit_interventional
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
-from crlearn.likelihood.observational._search import ObservationalFit, Rival, fit_observational
+from crlearn.likelihood.observational._mechanisms import mechanisms_of
+from crlearn.likelihood.observational._model import RelevanceModel
+from crlearn.likelihood.observational._search import agreement, fit_observational
 
 __all__ = [
     "FITS",
@@ -20,12 +23,14 @@ __all__ = [
     "Fit",
     "Invariance",
     "Moments",
-    "ObservationalFit",
-    "Rival",
+    "RelevanceModel",
     "Unmixing",
+    "agreement",
     "find_unmixing",
     "fit_interventional",
     "fit_observational",
     "grouped_targets",
+    "mechanisms_of",
     "pools_of",
+    "some_rows",
 ]

@@ -33,3 +33,11 @@ def parameter_price(n_rows: int) -> float:
 def edge_prior(n_latents: int) -> float:
     """Return the nats that an edge costs by the prior over graphs, whatever its mechanism."""
     return float(np.log(max(1, n_latents * (n_latents - 1) // 2)))
+
+
+def relevance_edge_price(n_latents: int) -> float:
+    """Return the nats that an edge must gain where coefficients are integrated out.
+
+    A parent brings three precisions of its own: of its linear effect, its square and its hinges.
+    """
+    return 3 * HYPERPARAMETER + edge_prior(n_latents)

@@ -27,7 +27,6 @@ observational data, NeurIPS 2024.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -38,11 +37,16 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import BaseCRL
-from crlearn.graph import adjacency_of
 from crlearn.inputs import Scaling, whitening
-from crlearn.likelihood import Rival, fit_observational
+from crlearn.likelihood import (
+    Fit,
+    RelevanceModel,
+    agreement,
+    fit_observational,
+    mechanisms_of,
+    some_rows,
+)
 from crlearn.methods._observational_checks import (
-    best_other_answer,
     determination_check,
     environment_checks,
     nonlinearity_check,
@@ -50,10 +54,12 @@ from crlearn.methods._observational_checks import (
     visibility_check,
 )
 from crlearn.methods._score_layers import check_enough_rows, layers_from_scores
-from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.scores import make_jacobian
 
 Matrix = NDArray[np.floating]
+
+_ROWS_TO_COMPARE = 2500  # noises of competing structures
 
 GUARANTEE = Guarantee(
     latents="layers",
@@ -102,6 +108,7 @@ def observational_crl(
     n_latents: int | None = None,
     *,
     init: Matrix | None = None,
+    n_starts: int = 6,
     seed: int = 0,
 ) -> Result:
     """Recover latents and noises up to layers; see the module's text."""
@@ -109,26 +116,36 @@ def observational_crl(
     check_enough_rows(len(X), whitener.n_latents)
     starts = {} if init is None else {"starts": [in_whitened_rows(init, whitener, X)]}
     rng = np.random.default_rng(seed)
-    fit = fit_observational(whitener(X), rng=rng, **starts)
+    y = whitener(X)
+    fit = fit_observational(y, rng=rng, n_starts=n_starts, **starts)
     latents = LinearEncoder(fit.H @ whitener.matrix, whitener.offset)
     scale = _units(latents, X)
     encoder = LinearEncoder(latents.matrix * scale[:, None], latents.offset)
-    other = best_other_answer(fit)
+    alternatives = _alternatives(fit, some_rows(y, _ROWS_TO_COMPARE))
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=GUARANTEE,
-        checks=(*column_checks, nonlinearity_check(fit), determination_check(fit, other)),
-        details={
-            "noise_encoder": MechanismNoise(latents, fit.mechanisms, scale),
-            "layers": _leaves_first(fit.layers),
-            "adjacency": adjacency_of(fit.graph),
-            "evidence": float(fit.evidence),
-            "gain_over_gaussian": float(fit.gain),
-            "rival_gap": None if other is None else float(other.evidence_gap),
-            "rivals": tuple(_plain(rival) for rival in fit.rivals),
-        },
+        checks=(*column_checks, nonlinearity_check(fit), determination_check(fit, alternatives)),
+        noise_encoder=MechanismNoise(latents, mechanisms_of(RelevanceModel(y), fit), scale),
+        layers=fit.layers,
+        alternatives=alternatives,
+        details={"adjacency": fit.adjacency, "log_evidence": fit.score},
     )
+
+
+def _alternatives(fit: Fit, y: Matrix) -> tuple[Alternative, ...]:
+    """Return the competing structures, the best first."""
+    found = [
+        Alternative(
+            adjacency=other.adjacency,
+            layers=other.layers,
+            gap=max(fit.score - other.score, 0.0),
+            agreement=agreement(fit, other, y),
+        )
+        for other in fit.alternatives
+    ]
+    return tuple(sorted(found, key=lambda other: other.gap))
 
 
 def in_whitened_rows(init: Matrix, whitener: LinearEncoder, X: Matrix) -> Matrix:
@@ -157,20 +174,6 @@ def _units(latents: LinearEncoder, X: Matrix) -> Matrix:
     largest = np.abs(standardised).argmax(axis=1)
     signs = np.where(standardised[np.arange(len(standardised)), largest] < 0, -1.0, 1.0)
     return signs / latents(X).std(axis=0)
-
-
-def _leaves_first(layers: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Turn layers around: fits have the roots first, `crlearn.graph.layers` has the leaves."""
-    return tuple(tuple(int(latent) for latent in layer) for layer in reversed(layers))
-
-
-def _plain(rival: Rival) -> dict[str, Any]:
-    return {
-        "layers": _leaves_first(rival.layers),
-        "adjacency": adjacency_of(rival.graph),
-        "evidence_gap": float(rival.evidence_gap),
-        "agreement": float(rival.agreement),
-    }
 
 
 # The paper

@@ -1,14 +1,14 @@
 """The evidence of one latent given its parents, with a mechanism of unknown form.
 
 A mechanism is a sum of functions that are linear in their coefficients: the parents, their products
-in pairs, ramps along each parent, and sigmoid units of several parents. Coefficients have Gaussian
-priors, one precision for each group of functions; coefficients and noise variance are integrated or
-profiled out, precisions are fitted (automatic relevance determination). So a group that is not
-needed vanishes: the evidence with a parent that has no effect is the evidence without it, and
-graphs of different sizes compare without counting parameters.
+in pairs, smoothed hinges along each parent, and sigmoid hidden units of several parents.
+Coefficients have Gaussian priors, one precision for each group of functions; coefficients and noise
+variance are integrated or profiled out, precisions are fitted (automatic relevance determination).
+So a group that is not needed vanishes: the evidence with a parent that has no effect is the
+evidence without it, and graphs of different sizes compare without counting parameters.
 
-Directions and thresholds of the units are fitted, too. All weights that a parent has in the units
-share a precision, integrated out, which makes a Student-t prior: parents that the units do not need
+Directions and thresholds of the hidden units are fitted, too. All weights that a parent has in them
+share a precision, integrated out, which makes a Student-t prior: parents that they do not need
 leave them. What is not integrated while they are fitted, the volume of directions that fit as well,
 is `occam`, by Laplace's method.
 
@@ -36,10 +36,10 @@ Matrix = NDArray[np.floating]
 
 _cholesky, _inverse_of_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
-N_UNITS = 12
+N_HIDDEN = 12
 LEAST_LOG_PRECISION, MOST_LOG_PRECISION = -10.0, 14.0
-# Of a parent alone, and of one among others: where units are, ramps may be coarse. The width of a
-# ramp's bend is in standard deviations of the parent.
+# Of a parent alone, and of one among others: where hidden units are, hinges may be coarse. The width of a
+# hinge's bend is in standard deviations of the parent.
 _KNOTS_ALONE, _KNOTS_AMONG_OTHERS = 13, 5
 _WIDTH_ALONE, _WIDTH_AMONG_OTHERS = 0.3, 0.45
 _FARTHEST_KNOT = 2.0
@@ -55,29 +55,29 @@ LEAST_CURVATURE_OF_WEIGHTS = 100.0  # in the steps of an optimiser
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What is fitted of a mechanism beside its coefficients: log precisions, and the units.
+    """What is fitted of a mechanism beside its coefficients: log precisions, and hidden units.
 
     Attributes
     ----------
-    linear, products, ramps
+    linear, products, hinges
         Log precisions of the functions of each parent ``(p,)``, pair ``(p, p)`` and parent.
-    units
-        Log precision of the units' coefficients.
+    hidden_units
+        Log precision of the coefficients of hidden units.
     directions, thresholds
-        Of the units, ``(K, p)`` and ``(K,)``.
+        Of the hidden units, ``(K, p)`` and ``(K,)``.
     """
 
     linear: Matrix
     products: Matrix
-    ramps: Matrix
-    units: float
+    hinges: Matrix
+    hidden_units: float
     directions: Matrix
     thresholds: Matrix
 
     @classmethod
-    def start(cls, n_parents: int, *, units: bool = False) -> Self:
-        """Return a start: weak curves, and units in directions that cover the sphere."""
-        directions, thresholds = _spread_units(n_parents)
+    def start(cls, n_parents: int, *, hidden_units: bool = False) -> Self:
+        """Return a start: weak curves, and hidden units in directions that cover the sphere."""
+        directions, thresholds = _spread_hidden_units(n_parents)
         shape = cls(
             np.zeros(n_parents),
             np.full((n_parents, n_parents), 2.0),
@@ -86,7 +86,7 @@ class Shape:
             directions,
             thresholds,
         )
-        return shape if units and n_parents > 1 else shape.without_units()
+        return shape if hidden_units and n_parents > 1 else shape.without_hidden_units()
 
     @property
     def n_parents(self) -> int:
@@ -94,24 +94,24 @@ class Shape:
         return len(self.linear)
 
     @property
-    def n_units(self) -> int:
-        """Number of units."""
+    def n_hidden(self) -> int:
+        """Number of hidden units."""
         return len(self.thresholds)
 
     @property
     def n_precisions(self) -> int:
         """Number of precisions; they come first in `flat`."""
         p = self.n_parents
-        return 2 * p + p * (p + 1) // 2 + (self.n_units > 0)
+        return 2 * p + p * (p + 1) // 2 + (self.n_hidden > 0)
 
     @property
     def n_weights(self) -> int:
         """Number of directions' entries and thresholds."""
-        return self.n_units * (self.n_parents + 1)
+        return self.n_hidden * (self.n_parents + 1)
 
     def precisions(self) -> tuple[Matrix, Matrix, Matrix, float]:
         """Return all log precisions."""
-        return self.linear, self.products, self.ramps, self.units
+        return self.linear, self.products, self.hinges, self.hidden_units
 
     def reordered(self, order: NDArray[np.intp]) -> Self:
         """Return the shape with the parents in another order."""
@@ -119,26 +119,26 @@ class Shape:
             self,
             linear=self.linear[order],
             products=self.products[np.ix_(order, order)],
-            ramps=self.ramps[order],
+            hinges=self.hinges[order],
             directions=self.directions[:, order],
         )
 
-    def without_units(self) -> Self:
+    def without_hidden_units(self) -> Self:
         """Return the shape of an additive mechanism with products."""
         return replace(self, directions=np.zeros((0, self.n_parents)), thresholds=np.zeros(0))
 
-    def with_units(self) -> Self:
-        """Return the shape with units at their start, if there are parents enough."""
-        if self.n_units or self.n_parents < 2:
+    def with_hidden_units(self) -> Self:
+        """Return the shape with hidden units at their start, if there are parents enough."""
+        if self.n_hidden or self.n_parents < 2:
             return self
-        directions, thresholds = _spread_units(self.n_parents)
-        return replace(self, units=2.0, directions=directions, thresholds=thresholds)
+        directions, thresholds = _spread_hidden_units(self.n_parents)
+        return replace(self, hidden_units=2.0, directions=directions, thresholds=thresholds)
 
-    def with_units_elsewhere(self) -> Iterator[Self]:
-        """Yield the shape with its units at other starts."""
+    def with_other_hidden_units(self) -> Iterator[Self]:
+        """Yield the shape with its hidden units at other starts."""
         for seed, length in _OTHER_STARTS:
-            directions, thresholds = _spread_units(self.n_parents, seed, length)
-            yield replace(self, units=2.0, directions=directions, thresholds=thresholds)
+            directions, thresholds = _spread_hidden_units(self.n_parents, seed, length)
+            yield replace(self, hidden_units=2.0, directions=directions, thresholds=thresholds)
 
     def without(self, k: int) -> Self:
         """Return the shape without parent k."""
@@ -146,49 +146,49 @@ class Shape:
             self,
             linear=np.delete(self.linear, k),
             products=np.delete(np.delete(self.products, k, axis=0), k, axis=1),
-            ramps=np.delete(self.ramps, k),
+            hinges=np.delete(self.hinges, k),
             directions=np.delete(self.directions, k, axis=1),
         )
-        return shape if shape.n_parents > 1 else shape.without_units()
+        return shape if shape.n_parents > 1 else shape.without_hidden_units()
 
     def with_parent(self, k: int) -> Self:
         """Return the shape with one parent more, at place k."""
         products = np.insert(np.insert(self.products, k, 3.0, axis=0), k, 3.0, axis=1)
-        weights = _small_weights(self.n_units)
+        weights = _small_weights(self.n_hidden)
         return replace(
             self,
             linear=np.insert(self.linear, k, 1.0),
             products=products,
-            ramps=np.insert(self.ramps, k, 2.0),
+            hinges=np.insert(self.hinges, k, 2.0),
             directions=np.insert(self.directions, k, weights, axis=1),
         )
 
     def flat(self) -> Matrix:
         """Return all parameters in one array, precisions first."""
         upper = _pairs(self.n_parents)
-        precisions = [self.linear, self.products[upper], self.ramps]
-        if not self.n_units:
+        precisions = [self.linear, self.products[upper], self.hinges]
+        if not self.n_hidden:
             return np.concatenate(precisions)
         weights = [self.directions.ravel(), self.thresholds]
-        return np.concatenate([*precisions, [self.units], *weights])
+        return np.concatenate([*precisions, [self.hidden_units], *weights])
 
     def filled(self, flat: Matrix) -> Self:
         """Return the same shape with other parameters."""
-        p, K = self.n_parents, self.n_units
+        p, K = self.n_parents, self.n_hidden
         upper = _pairs(p)
         n_pairs = len(upper[0])
         products = np.zeros((p, p))
         products[upper] = flat[p : p + n_pairs]
         products.T[upper] = flat[p : p + n_pairs]
         shape = replace(
-            self, linear=flat[:p], products=products, ramps=flat[p + n_pairs : 2 * p + n_pairs]
+            self, linear=flat[:p], products=products, hinges=flat[p + n_pairs : 2 * p + n_pairs]
         )
         if not K:
             return shape
         weights = flat[2 * p + n_pairs + 1 :]
         return replace(
             shape,
-            units=float(flat[2 * p + n_pairs]),
+            hidden_units=float(flat[2 * p + n_pairs]),
             directions=weights[: K * p].reshape(K, p),
             thresholds=weights[K * p :],
         )
@@ -196,7 +196,7 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """Values of a mechanism's functions, and slopes of ramps and units along their directions."""
+    """Values of a mechanism's functions, and slopes of hinges and hidden units along their directions."""
 
     values: Matrix
     slopes: Matrix
@@ -243,30 +243,30 @@ class Slope:
 
 
 def functions_of(parents: Matrix, shape: Shape) -> Functions:
-    """Return the functions of each row: parents, products, ramps by parent, units."""
-    p, n_pairs, knots, _, size = _layout(shape.n_parents, shape.n_units)
+    """Return the functions of each row: parents, products, hinges by parent, hidden units."""
+    p, n_pairs, knots, _, size = _layout(shape.n_parents, shape.n_hidden)
     n_curved = p + n_pairs
-    n_ramps, causes = p * len(knots), np.ascontiguousarray(parents.T)
+    n_hinges, causes = p * len(knots), np.ascontiguousarray(parents.T)
     # One function after the other in memory: work along rows is then work along memory.
     values, slopes = np.empty((size, len(parents))), np.empty((size - n_curved, len(parents)))
     values[:p] = causes
     for products, k in zip(_products(values, p), range(p), strict=True):
         np.multiply(causes[k], causes[k:], out=products)
-    ramps, bends = values[n_curved : n_curved + n_ramps], slopes[:n_ramps]
+    hinges, bends = values[n_curved : n_curved + n_hinges], slopes[:n_hinges]
     distance = bends.reshape(p, len(knots), len(parents))
     np.subtract(causes[:, None], knots[:, None], out=distance)
-    np.multiply(bends, bends, out=ramps)
-    ramps += (_WIDTH_ALONE if p == 1 else _WIDTH_AMONG_OTHERS) ** 2
-    np.sqrt(ramps, out=ramps)
-    bends /= ramps
-    if shape.n_units:
-        units, shrink = values[n_curved + n_ramps :], slopes[n_ramps:]
-        np.matmul(shape.directions, causes, out=units)
-        units -= shape.thresholds[:, None]
-        np.multiply(units, units, out=shrink)
+    np.multiply(bends, bends, out=hinges)
+    hinges += (_WIDTH_ALONE if p == 1 else _WIDTH_AMONG_OTHERS) ** 2
+    np.sqrt(hinges, out=hinges)
+    bends /= hinges
+    if shape.n_hidden:
+        hidden, shrink = values[n_curved + n_hinges :], slopes[n_hinges:]
+        np.matmul(shape.directions, causes, out=hidden)
+        hidden -= shape.thresholds[:, None]
+        np.multiply(hidden, hidden, out=shrink)
         shrink += 1
         np.reciprocal(np.sqrt(shrink, out=shrink), out=shrink)
-        units *= shrink
+        hidden *= shrink
         shrink *= shrink * shrink
     return Functions(values.T, slopes.T)
 
@@ -296,7 +296,7 @@ def regress(child: Matrix, parents: Matrix, shape: Shape) -> Regression:
     # Sums of squares left over from a difference would be rounding where noise is small.
     spread = float(residual @ residual + precisions @ coefficients**2)
     value = 0.5 * n_rows * np.log(spread / n_rows) + log_volume - 0.5 * np.log(precisions).sum()
-    value += _prior_of_units(shape)[0]
+    value += _prior_of_hidden_units(shape)[0]
     return Regression(
         value, residual, coefficients, covariance, precisions, spread, functions, means
     )
@@ -309,7 +309,7 @@ def slope(child: Matrix, parents: Matrix, shape: Shape) -> Slope:
     by_child = n_rows / fit.spread * fit.residual
     if not p:
         return Slope(fit.value, by_child, np.zeros((n_rows, 0)), np.zeros(0))
-    _, n_pairs, knots, groups, _ = _layout(p, shape.n_units)
+    _, n_pairs, knots, groups, _ = _layout(p, shape.n_hidden)
     Phi, b = fit.functions.values, fit.coefficients
     by_precision = _precisions(shape) * (n_rows / fit.spread * b**2 + np.diag(fit.covariance)) - 1
     by_shape: list[Matrix] = [np.bincount(groups, 0.5 * by_precision).astype(float)]
@@ -324,26 +324,26 @@ def slope(child: Matrix, parents: Matrix, shape: Shape) -> Slope:
         by_causes[k:] += by_products * causes[k]
     along = by_function[p + n_pairs :]
     along *= fit.functions.slopes.T
-    n_ramps = p * len(knots)
-    by_causes += along[:n_ramps].reshape(p, len(knots), len(parents)).sum(axis=1)
-    if shape.n_units:
-        through = along[n_ramps:]
+    n_hinges = p * len(knots)
+    by_causes += along[:n_hinges].reshape(p, len(knots), len(parents)).sum(axis=1)
+    if shape.n_hidden:
+        through = along[n_hinges:]
         by_causes += shape.directions.T @ through
-        of_prior = _prior_of_units(shape)[1]
+        of_prior = _prior_of_hidden_units(shape)[1]
         by_shape += [(through @ parents).ravel() + of_prior[0], of_prior[1] - through.sum(axis=1)]
     return Slope(fit.value, by_child, by_causes.T, np.concatenate(by_shape))
 
 
 def gradient(fit: Regression, parents: Matrix, shape: Shape) -> Matrix:
     """Return the derivatives of the prediction by each parent, for each row."""
-    p, n_pairs, knots, _, _ = _layout(shape.n_parents, shape.n_units)
-    b, n_ramps = fit.coefficients, p * len(knots)
+    p, n_pairs, knots, _, _ = _layout(shape.n_parents, shape.n_hidden)
+    b, n_hinges = fit.coefficients, p * len(knots)
     curvature = np.zeros((p, p))
     curvature[_pairs(p)] = b[p : p + n_pairs]
     found = b[:p, None] + (curvature + curvature.T) @ parents.T
     along = fit.functions.slopes.T * b[p + n_pairs :, None]
-    found += along[:n_ramps].reshape(p, len(knots), len(parents)).sum(axis=1)
-    return (found + shape.directions.T @ along[n_ramps:]).T
+    found += along[:n_hinges].reshape(p, len(knots), len(parents)).sum(axis=1)
+    return (found + shape.directions.T @ along[n_hinges:]).T
 
 
 def loss_without(fit: Regression, parents: Matrix, shape: Shape, k: int) -> float:
@@ -370,8 +370,8 @@ def linear_effects(child: Matrix, causes: Matrix, functions: Matrix) -> Matrix:
 
 
 def occam(fit: Regression, parents: Matrix, shape: Shape) -> float:
-    """Return what the fitted directions and thresholds of the units cost (Laplace's method)."""
-    K = shape.n_units
+    """Return what the fitted directions and thresholds of hidden units cost (Laplace's method)."""
+    K = shape.n_hidden
     if not K:
         return 0.0
     curvature = curvature_along(by_weights(fit, parents, shape), fit)
@@ -384,7 +384,7 @@ def occam(fit: Regression, parents: Matrix, shape: Shape) -> float:
 
 def by_weights(fit: Regression, parents: Matrix, shape: Shape) -> Matrix:
     """Return the derivatives of the prediction by directions and thresholds, for each row."""
-    K = shape.n_units
+    K = shape.n_hidden
     moved = fit.functions.slopes.T[-K:] * fit.coefficients[-K:, None]
     by_directions = (moved[:, None] * parents.T).reshape(-1, len(parents))
     return np.concatenate([by_directions, -moved]).T
@@ -392,7 +392,7 @@ def by_weights(fit: Regression, parents: Matrix, shape: Shape) -> Matrix:
 
 def prior_precisions_of_weights(shape: Shape) -> Matrix:
     """Return the curvature of the prior of directions and thresholds at where they are."""
-    K = shape.n_units
+    K = shape.n_hidden
     energy, small = _energy(shape)
     of_directions = 1 / _SD_OF_WEIGHTS**2 + (K / 2 + 1) / (small + energy)
     return np.concatenate([np.tile(of_directions, K), np.full(K, 1 / _SD_OF_WEIGHTS**2)])
@@ -426,8 +426,8 @@ def refit(
 
         def objective(x: Matrix) -> tuple[float, Matrix]:
             point = slope(child, parents, at(x))
-            by_precisions, by_units = np.split(point.by_shape, [n_precisions])
-            return point.value, np.concatenate([by_precisions, steps.T @ by_units])
+            by_precisions, by_hidden = np.split(point.by_shape, [n_precisions])
+            return point.value, np.concatenate([by_precisions, steps.T @ by_hidden])
 
         found = minimize(
             objective,
@@ -453,7 +453,7 @@ def steps_of_unit_curvature(curvature: Matrix) -> Matrix:
 
 
 def _steps_of_weights(child: Matrix, parents: Matrix, shape: Shape) -> Matrix:
-    if not shape.n_units:
+    if not shape.n_hidden:
         return np.zeros((0, 0))
     fit = regress(child, parents, shape)
     curvature = curvature_along(by_weights(fit, parents, shape), fit)
@@ -499,13 +499,13 @@ def _coefficients(child: Matrix, basis: Matrix) -> Matrix:
 
 
 def _energy(shape: Shape) -> tuple[Matrix, float]:
-    """Return half the squared weights of each parent in the units, and how much counts as none."""
-    return (shape.directions**2).sum(axis=0) / 2, shape.n_units * _SMALL_WEIGHT
+    """Return half the squared weights of each parent in hidden units, and how much counts as none."""
+    return (shape.directions**2).sum(axis=0) / 2, shape.n_hidden * _SMALL_WEIGHT
 
 
-def _prior_of_units(shape: Shape) -> tuple[float, tuple[Matrix, Matrix]]:
+def _prior_of_hidden_units(shape: Shape) -> tuple[float, tuple[Matrix, Matrix]]:
     """Return the negative log prior of directions and thresholds, and its gradient."""
-    K = shape.n_units
+    K = shape.n_hidden
     if not K:
         return 0.0, (np.zeros(0), np.zeros(0))
     D, thresholds = shape.directions, shape.thresholds
@@ -519,7 +519,7 @@ def _prior_of_units(shape: Shape) -> tuple[float, tuple[Matrix, Matrix]]:
 
 def _precisions(shape: Shape) -> Matrix:
     """Return the prior precision of each coefficient."""
-    *_, groups, _ = _layout(shape.n_parents, shape.n_units)
+    *_, groups, _ = _layout(shape.n_parents, shape.n_hidden)
     return np.exp(shape.flat()[: shape.n_precisions])[groups]
 
 
@@ -537,21 +537,23 @@ def _products(functions: Matrix, p: int) -> Iterator[Matrix]:
 
 
 @cache
-def _layout(p: int, n_units: int) -> tuple[int, int, Matrix, NDArray[np.intp], int]:
+def _layout(p: int, n_hidden: int) -> tuple[int, int, Matrix, NDArray[np.intp], int]:
     """Return numbers of parents and pairs, knots, the group of each function, their number."""
     n_pairs = p * (p + 1) // 2
     n_knots = _KNOTS_ALONE if p == 1 else _KNOTS_AMONG_OTHERS
     knots = np.linspace(-_FARTHEST_KNOT, _FARTHEST_KNOT, n_knots)
     own_group = np.arange(p + n_pairs)
     by_parent = np.repeat(p + n_pairs + np.arange(p), n_knots)
-    groups = np.concatenate([own_group, by_parent, np.full(n_units, 2 * p + n_pairs)])
+    groups = np.concatenate([own_group, by_parent, np.full(n_hidden, 2 * p + n_pairs)])
     return p, n_pairs, knots, groups, len(groups)
 
 
 @cache
-def _spread_units(p: int, seed: int = 0, length: float = _FIRST_LENGTH) -> tuple[Matrix, Matrix]:
+def _spread_hidden_units(
+    p: int, seed: int = 0, length: float = _FIRST_LENGTH
+) -> tuple[Matrix, Matrix]:
     """Directions and thresholds that cover the sphere evenly."""
-    points = qmc.Sobol(p + 1, rng=seed).random(16)[:N_UNITS]
+    points = qmc.Sobol(p + 1, rng=seed).random(16)[:N_HIDDEN]
     directions = norm.ppf(np.clip(points[:, :p], 0.01, 0.99))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     thresholds = (2 * points[:, p] - 1) * _FIRST_LENGTH
@@ -559,5 +561,5 @@ def _spread_units(p: int, seed: int = 0, length: float = _FIRST_LENGTH) -> tuple
 
 
 @cache
-def _small_weights(n_units: int) -> Matrix:
-    return 0.3 * np.random.default_rng(0).standard_normal(n_units)
+def _small_weights(n_hidden: int) -> Matrix:
+    return 0.3 * np.random.default_rng(0).standard_normal(n_hidden)

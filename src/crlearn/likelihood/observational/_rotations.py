@@ -1,86 +1,81 @@
-"""Two latents at a time: turned into each other, with all edges that this may call for.
+"""Rotation moves: two latents become two combinations of them, with all edges this may call for.
 
 Moves of single edges cannot leave a structure in which two latents are mixtures of the right ones.
 So two latents between which there is no path, or an edge alone, are replaced by two combinations of
 them. All they depended on, and all that depended on them, may depend on either; then edges are
-dropped again. A quarter turn of two latents with an edge between them is that edge reversed.
+dropped again. A quarter rotation of two latents with an edge between them is that edge reversed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.graph import Graph, adjacency_of, ancestors
+from crlearn.likelihood._fit import Fit
+from crlearn.likelihood.core._encoder import unit_rows
+from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.nodes._relevance import Shape
-from crlearn.likelihood.observational._edges import (
-    LEAST_GAIN,
-    Candidate,
-    StructureSearch,
-    telling_rows,
-)
-from crlearn.likelihood.observational._model import Structure, unit_rows
+from crlearn.likelihood.observational._edges import EdgeSearch
+from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
 
 Matrix = NDArray[np.floating]
 
-_EIGHTH, _QUARTER = np.pi / 4, np.pi / 2  # of a whole turn
+_EIGHTH, _QUARTER = np.pi / 4, np.pi / 2
 _ROWS_TO_RANK = 2500
-_BEHIND = 0.03  # nats for each row that a turn may cost before edges are dropped
-_STEPS_OF_A_TRIAL = 15
+_BEHIND = 0.03  # nats for each row that a rotation may cost before edges are dropped
+_STEPS_TO_RANK, _STEPS_OF_A_TRIAL = 60, 15
 _AT_A_TIME = 2  # whatever the number of threads, so that the answer does not depend on it
 
 
 @dataclass(frozen=True)
-class Turn:
+class Rotation:
     """Two latents, the first not an effect of the second, and an angle."""
 
     first: int
     second: int
     angle: float
 
-    def apply(self, structure: Structure, noise_sd: Matrix) -> tuple[Structure, list[int]]:
-        """Return the structure with the pair turned, and the latents whose shapes are new."""
+    def apply(self, model: RelevanceModel, fit: Fit) -> tuple[Fit, list[int]]:
+        """Return the structure with the pair rotated, and the latents whose shapes are new."""
         pair = [self.first, self.second]
+        noise_sd = model.residuals(fit).std(axis=0)
         cos, sin = np.cos(self.angle), np.sin(self.angle)
-        H = structure.H.copy()
+        H = fit.H.copy()
         H[pair] = np.array([[cos, sin], [-sin, cos]]) @ (H[pair] / noise_sd[pair, None])
-        parents = [set(own) for own in structure.graph]
+        parents = [set(own) for own in fit.graph]
         causes = (parents[self.first] | parents[self.second]) - {*pair}
         effects = [j for j, own in enumerate(parents) if own & {*pair} and j not in pair]
         for j in effects:
             parents[j] |= {*pair}
         parents[self.first], parents[self.second] = causes, causes | {self.first}
         graph = tuple(tuple(sorted(own)) for own in parents)
-        shapes, changed = list(structure.shapes), [*pair, *effects]
+        shapes, changed = list(fit.parameters), [*pair, *effects]
         for j in changed:
-            shapes[j] = Shape.start(len(graph[j]), units=structure.has_units)
-        return replace(structure, H=unit_rows(H), graph=graph, shapes=tuple(shapes)), changed
+            shapes[j] = Shape.start(len(graph[j]), hidden_units=has_hidden_units(fit))
+        return model.unscored(unit_rows(H), graph, tuple(shapes)), changed
 
 
-def with_turned_pairs(
-    search: StructureSearch,
-    best: Candidate,
-    run: Callable[..., list],
-    n_followed: int,
-    least_gain: float = LEAST_GAIN,
-) -> Candidate:
-    """Turn pairs while the evidence gains; `run` maps a function over items.
+def with_rotations(
+    search: EdgeSearch, best: Fit, run: Callable[..., list], n_followed: int, least_gain: float
+) -> Fit:
+    """Rotate pairs while the score rises; `run` maps a function over items.
 
-    The most promising turns are followed until all needless edges are gone again.
+    The most promising rotations are followed until all needless edges are gone again.
     """
     while True:
-        found = _better_turn(search, best, run, n_followed, least_gain)
-        if found.cost > best.cost - least_gain:
-            return min(found, best, key=lambda candidate: candidate.cost)
+        found = _better_rotation(search, best, run, n_followed, least_gain)
+        if found.score < best.score + least_gain:
+            return max(found, best, key=lambda fit: fit.score)
         best = found
 
 
-def turns_of(graph: Graph) -> Iterator[Turn]:
-    """Yield the turns of all pairs without an indirect path."""
+def rotations_of(graph: Graph) -> Iterator[Rotation]:
+    """Yield the rotations of all pairs without an indirect path."""
     above = [set(ancestors(adjacency_of(graph), j)) for j in range(len(graph))]
     for a, b in combinations(range(len(graph)), 2):
         first, second = (b, a) if b in above[a] else (a, b)
@@ -90,51 +85,48 @@ def turns_of(graph: Graph) -> Iterator[Turn]:
         if first in above[second]:
             angles.append(_QUARTER)
         for angle in angles:
-            yield Turn(first, second, angle)
+            yield Rotation(first, second, angle)
 
 
-def _better_turn(
-    search: StructureSearch,
-    best: Candidate,
-    run: Callable[..., list],
-    n_followed: int,
-    least_gain: float,
-) -> Candidate:
-    """Follow the most promising turns, some at a time, until one gains."""
+def _better_rotation(
+    search: EdgeSearch, best: Fit, run: Callable[..., list], n_followed: int, least_gain: float
+) -> Fit:
+    """Follow the most promising rotations, some at a time, until one gains."""
 
-    def followed(turn: Turn) -> Candidate:
-        return search.sparsified(_fitted(turn, best.structure, search.y))
+    def followed(rotation: Rotation) -> Fit:
+        return search.sparsified(_fitted(rotation, search.model, best))
 
-    rows = telling_rows(search.y, _ROWS_TO_RANK)
-    promising = _promising_turns(best.structure, rows, run)[:n_followed]
+    some = RelevanceModel(some_rows(search.model.y, _ROWS_TO_RANK))
+    promising = _promising(some, best, run)[:n_followed]
     found = best
     for k in range(0, len(promising), _AT_A_TIME):
         reached = run(followed, promising[k : k + _AT_A_TIME])
-        now = min([found, *reached], key=lambda candidate: candidate.cost)
+        now = max([found, *reached], key=lambda fit: fit.score)
         search.not_taken += [other for other in (found, *reached) if other is not now]
         found = now
-        if found.cost < best.cost - least_gain:
+        if found.score > best.score + least_gain:
             break
     return found
 
 
-def _promising_turns(structure: Structure, y: Matrix, run: Callable[..., list]) -> list[Turn]:
-    """Return the turns that cost little before edges are dropped, the best first.
+def _promising(model: RelevanceModel, fit: Fit, run: Callable[..., list]) -> list[Rotation]:
+    """Return the rotations that cost little before edges are dropped, the best first.
 
-    What few rows say of a turn is a hint, and no start for a fit of all of them: that can end in
-    another optimum.
+    What few rows say of a rotation is a hint, and no start for a fit of all of them: that can end
+    in another optimum.
     """
-    structure = structure.fitted(y)
+    fit = model.scored(model.fitted(fit, _STEPS_TO_RANK))
 
-    def cost(turn: Turn) -> float:
-        return _fitted(turn, structure, y).evidence(y)
+    def log_evidence(rotation: Rotation) -> float:
+        return model.scored(_fitted(rotation, model, fit)).log_likelihood
 
-    turns = list(turns_of(structure.graph))
-    limit = structure.evidence(y) + _BEHIND * len(y)
-    ranked = sorted(zip(run(cost, turns), turns, strict=True), key=lambda pair: pair[0])
-    return [turn for value, turn in ranked if value < limit]
+    rotations = list(rotations_of(fit.graph))
+    limit = fit.log_likelihood - _BEHIND * model.n_rows
+    ranked = zip(run(log_evidence, rotations), rotations, strict=True)
+    ranked = sorted(ranked, key=lambda pair: -pair[0])
+    return [rotation for value, rotation in ranked if value > limit]
 
 
-def _fitted(turn: Turn, structure: Structure, y: Matrix) -> Structure:
-    turned, changed = turn.apply(structure, structure.noises(y).std(axis=0))
-    return turned.shaped(y, changed).fitted(y, max_steps=_STEPS_OF_A_TRIAL)
+def _fitted(rotation: Rotation, model: RelevanceModel, fit: Fit) -> Fit:
+    rotated, changed = rotation.apply(model, fit)
+    return model.fitted(model.shaped(rotated, changed), _STEPS_OF_A_TRIAL)
