@@ -6,7 +6,7 @@ the quadratic one: along a direction, every ``v' J_m v`` is replaced by its tang
 them is made as small as it can be inside a trust region, and samples enter the program when they
 are violated (cutting planes). It starts where the Jacobians are smallest in mean square, which is
 the answer for exact ones, and at the best of many random directions, as noise leaves many local
-minima.
+minima; these are first followed on the largest Jacobians alone.
 
 Cost: O(N k^2) for each step, and a linear program of k variables with some dozens of constraints.
 """
@@ -21,8 +21,10 @@ from crlearn.scores import isotropic_subspace, principal_matrices
 
 Matrix = NDArray[np.floating]
 
-# Random directions that are tried, on the largest Jacobians; starts are the best, if not alike.
-_N_DIRECTIONS, _MOST_ROWS_OF_A_TRIAL, _N_STARTS, _ALIKE = 2000, 500, 4, 0.9
+# Random directions that are tried; starts are the best, if not alike. They are followed on the
+# largest Jacobians, and the best of them on all.
+_N_DIRECTIONS, _N_STARTS, _N_FINALISTS, _ALIKE = 2000, 4, 2, 0.9
+_MOST_ROWS_OF_A_TRIAL = 1000
 _MOST_STEPS, _MOST_CUTS = 60, 6
 _FIRST_RADIUS, _LEAST_RADIUS = 0.1, 1e-7
 _ROWS_OF_A_CUT = 12
@@ -50,7 +52,10 @@ def flattest_direction(jacobians: Matrix, rng: np.random.Generator) -> tuple[Mat
     best, least = _descend(jacobians, start, rounding)
     if least <= rounding:
         return best, least
-    for start in _promising(jacobians, rng):
+    largest = np.argsort(np.linalg.norm(jacobians, axis=(1, 2)))[-_MOST_ROWS_OF_A_TRIAL:]
+    few = jacobians[largest]
+    trials = [_descend(few, start, rounding) for start in _promising(few, rng)]
+    for start, _ in sorted(trials, key=lambda trial: trial[1])[:_N_FINALISTS]:
         direction, tolerance = _descend(jacobians, start, rounding)
         if tolerance < least:
             best, least = direction, tolerance
@@ -59,11 +64,10 @@ def flattest_direction(jacobians: Matrix, rng: np.random.Generator) -> tuple[Mat
 
 def _promising(jacobians: Matrix, rng: np.random.Generator) -> list[Matrix]:
     """Return the best of many random directions, those only that are not alike."""
-    largest = np.argsort(np.linalg.norm(jacobians, axis=(1, 2)))[-_MOST_ROWS_OF_A_TRIAL:]
     directions = rng.normal(size=(_N_DIRECTIONS, jacobians.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     squares = directions[:, :, None] * directions[:, None, :]
-    along = np.tensordot(jacobians[largest], squares, axes=((1, 2), (1, 2)))
+    along = np.tensordot(jacobians, squares, axes=((1, 2), (1, 2)))
     starts: list[Matrix] = []
     for candidate in directions[np.abs(along).max(axis=0).argsort()]:
         if all(abs(candidate @ start) < _ALIKE for start in starts):
