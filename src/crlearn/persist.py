@@ -249,7 +249,7 @@ def _rebuild_estimator(record: dict[str, Any]) -> BaseCRL:
     estimators = import_module("crlearn.estimators")
     if record["class"] not in estimators.ESTIMATORS:
         raise CorruptFileError(f"The file names an unknown estimator '{record['class']}'.")
-    estimator = estimators.rebuild(record["class"], record["parameters"])
+    estimator = estimators.ESTIMATORS[record["class"]](**record["parameters"])
     for name, value in record["fitted"].items():
         if not _is_fitted_name(name):
             raise CorruptFileError(f"The file sets '{name}', which is no fitted attribute.")
