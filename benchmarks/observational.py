@@ -23,6 +23,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,12 @@ class Job:
 def jobs(quick: bool) -> list[Job]:
     if quick:
         return [
-            Job("oracle", 3, 300, "norm_squared", 0.2),
+            Job("oracle", 3, 300, "norm_squared", 1.0),
             Job("likelihood", 3, 300, "norm_squared", 5.0),
         ]
     return [
-        Job("oracle", 4, 2_000, "norm_squared", 0.2),
-        Job("oracle", 10, 50_000, "norm_squared", 10.0),
+        Job("oracle", 4, 2_000, "norm_squared", 1.0),
+        Job("oracle", 10, 50_000, "norm_squared", 20.0),
         Job("likelihood", 4, 1_000, "norm_squared", 5.0),
         Job("likelihood", 4, 1_000, "sin", 5.0),
         Job("likelihood", 4, 1_000, "tanh_mlp", 5.0),
@@ -89,20 +90,20 @@ def oracle(job: Job) -> Row:
     import numpy as np
 
     from crlearn.graph import layers
-    from crlearn.methods._score_layers import upstream_layers
     from crlearn.metrics import layer_recovery
+    from crlearn.published._score_layers import find_leaves, in_units_of_x, upstream_layers
     from crlearn.scores import ExactJacobians
 
     world = job.world()
-    jacobian, (whitener, _) = ExactJacobians(world.truth), whitening(world.X, None)
-    options = {"threshold": "test", "level": 0.05, "n_halves": 2, "prune_outliers": 0.0}
+    whitener, _ = whitening(world.X, None)
+    options = {"threshold": 1e-3, "prune_outliers": 0.0, "rng": np.random.default_rng(0)}
+    leaves_of = partial(find_leaves, jacobian=ExactJacobians(world.truth), **options)
 
     def find() -> Any:
-        rng = np.random.default_rng(0)
-        return upstream_layers(jacobian, world.X, whitener.matrix, rng=rng, **options)
+        return upstream_layers(world.X, in_units_of_x(whitener, world.X), leaves_of)
 
     row, (encoder, found) = timed(find)
-    sizes = [leaves.directions.shape[1] for leaves, _ in found]
+    sizes = [leaves.directions.shape[1] for leaves in found]
     own_layers = np.split(np.arange(len(encoder)), np.cumsum(sizes)[:-1])[::-1]
     true_layers = layers(world.truth.graph)
     latents = (world.X - whitener.offset) @ encoder.T

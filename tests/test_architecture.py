@@ -25,6 +25,7 @@ ORDER: list[set[str]] = [
     {"scores", "likelihood"},
     {"methods"},
     {"published"},
+    {"estimators"},
     {"metrics"},
     {"bench"},
     {"report"},

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import pytest
 
 import crlearn
-from crlearn.methods import ESTIMATORS
+from crlearn.estimators import ESTIMATORS
 from crlearn.result import GraphLevel, LatentLevel
 
 ROOT = Path(__file__).parents[1]

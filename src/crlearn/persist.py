@@ -48,9 +48,9 @@ _RECORDS = {
     "crlearn.scores._structured": ("StructuredScore",),
     "crlearn.methods._denoiser": ("Denoiser",),
     "crlearn.likelihood.observational._mechanisms": ("Mechanism", "Mechanisms"),
-    "crlearn.methods._layer_regression": ("Basis", "Regression"),
+    "crlearn.published._layer_regression": ("Basis", "Regression"),
     "crlearn.methods._observational": ("MechanismNoise",),
-    "crlearn.methods._score_layers": ("NoiseEncoder",),
+    "crlearn.published._score_layers": ("NoiseEncoder",),
     "crlearn.data._dataset": ("Dataset", "Truth"),
     "crlearn.data._images": ("BallRendering",),
     "crlearn.data._layer": ("Layer",),
@@ -246,10 +246,10 @@ def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:
 
 
 def _rebuild_estimator(record: dict[str, Any]) -> BaseCRL:
-    methods = import_module("crlearn.methods")
-    if record["class"] not in methods.ESTIMATORS:
+    estimators = import_module("crlearn.estimators")
+    if record["class"] not in estimators.ESTIMATORS:
         raise CorruptFileError(f"The file names an unknown estimator '{record['class']}'.")
-    estimator = methods.ESTIMATORS[record["class"]](**record["parameters"])
+    estimator = estimators.ESTIMATORS[record["class"]](**record["parameters"])
     for name, value in record["fitted"].items():
         if not _is_fitted_name(name):
             raise CorruptFileError(f"The file sets '{name}', which is no fitted attribute.")
@@ -291,7 +291,7 @@ def _rebuild_dataset(record: dict[str, Any]) -> Dataset:
 
 def _refuse_unknown_class(estimator: BaseCRL) -> None:
     name = type(estimator).__name__
-    if import_module("crlearn.methods").ESTIMATORS.get(name) is not type(estimator):
+    if import_module("crlearn.estimators").ESTIMATORS.get(name) is not type(estimator):
         raise TypeError(
             f"{name} is not one of crlearn's own estimators, so that load() could not rebuild it. "
             "Use joblib for classes of your own."

@@ -120,9 +120,7 @@ class TestShipped:
     def test_the_published_algorithm_on_observational_data(self, name: str, tmp_path: Path):
         definition = dict(load_study(name).definition)
         definition["methods"] = [
-            entry
-            for entry in definition["methods"]
-            if entry.get("parameters", {}).get("estimator") == "paper"
+            entry for entry in definition["methods"] if entry["method"] == "ScoreLayers"
         ]
         setting = {**definition["profiles"]["quick"].get("setting", {}), "n_samples": 300}
         parameters = definition["profiles"]["quick"].get("parameters", {})
@@ -134,7 +132,7 @@ class TestShipped:
         assert all(row.chance is not None for row in rows)
         exact = [row for row in rows if row.setting["scores"] == "exact"]
         best = [row for row in exact if row.setting.get("signal_to_error", 1e6) == 1e6]
-        assert min(row.mean or 0 for row in best) > 0.95
+        assert min(row.mean or 0 for row in best) > 0.9
 
     @pytest.mark.parametrize("name", [name for name in OBSERVATIONAL if "figure4" not in name])
     def test_ours_stands_beside_the_same_likelihood_from_the_truth(self, name: str):
@@ -349,6 +347,12 @@ class TestLabels:
         assert Entry("X", {"estimator": "paper"}).label == "X[paper]"
         assert Entry("X", {"estimator": "paper"}, "old").label == "X[old]"
         assert Entry("X", {"estimator": "likelihood"}).label == "X"
+
+    def test_a_label_of_its_own(self, make_study: MakeStudy):
+        entry = {"method": "LSCALEI", "label": "LinearInterventionCRL[paper]"}
+        study = make_study(methods=[entry])
+        assert study.labels == ("LinearInterventionCRL[paper]",)
+        assert study.methods[0].method == "LSCALEI"
 
     def test_one_label_for_both_kinds_of_scores(self, make_study: MakeStudy):
         entries = [{"method": "IVAE", "scores": [kind]} for kind in SCORES]

@@ -7,9 +7,8 @@ import pytest
 
 from crlearn import LinearInterventionCRL
 from crlearn.data import Dataset, make_coupled_interventional, make_linear_interventional
-from crlearn.exceptions import AssumptionWarning, IdentifiabilityError
+from crlearn.exceptions import AssumptionWarning
 from crlearn.metrics import evaluate
-from crlearn.scores import ExactScores
 
 quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
 
@@ -139,31 +138,3 @@ class TestWhatDataContradict:
 def fitted_quietly(data: Any, **options: Any) -> Any:
     with pytest.warns(AssumptionWarning):
         return fitted(data, **options)
-
-
-class TestAsPublished:
-    def test_exact_scores_recover_everything(self):
-        data = world()
-        model = fitted(data, estimator="paper", scores=ExactScores(data.truth), edge_cut=1e-3)
-        scores = evaluate(model, data)
-        assert scores["mcc"] > 0.999
-        assert scores["shd"] == 0
-
-    def test_gaussian_scores_of_soft_interventions(self):
-        data = world(intervention="soft", n_samples=20_000)
-        model = fitted(data, estimator="paper", interventions="soft", scores="gaussian")
-        assert evaluate(model, data)["parent_error"] < 0.1
-        assert model.result_.guarantee.graph == "closure"
-
-    def test_environments_in_another_order(self):
-        data = world()
-        labels = np.array(["control", "d", "c", "b", "a"])[data.y]
-        model = LinearInterventionCRL(
-            estimator="paper", scores="gaussian", reference="control", random_state=0
-        ).fit(data.X, labels)
-        same = fitted(data, estimator="paper", scores="gaussian")
-        assert (model.result_.adjacency == same.result_.adjacency[::-1, ::-1]).all()
-
-    def test_one_environment_for_each_latent(self, coupled: Any):
-        with pytest.raises(IdentifiabilityError, match="exactly one environment for each latent"):
-            fitted(coupled, n_latents=4, estimator="paper")

@@ -9,7 +9,6 @@ from crlearn import MultiNodeCRL
 from crlearn.data import make_multi_node
 from crlearn.exceptions import AssumptionWarning, IdentifiabilityError
 from crlearn.metrics import evaluate
-from crlearn.scores import ExactScores
 
 METRICS = ["mcc", "shd", "shd_closure", "targets_right"]
 
@@ -101,35 +100,6 @@ def test_units_of_the_features_do_not_matter():
     plain = fitted(data, mechanisms="linear")
     scaled = MultiNodeCRL(mechanisms="linear", random_state=0).fit(data.X * units, data.y)
     np.testing.assert_allclose(scaled.transform(data.X * units), plain.transform(data.X), atol=1e-5)
-
-
-class TestThePaper:
-    @pytest.mark.parametrize("interventions", ["hard", "soft"])
-    def test_exact_scores(self, interventions: str):
-        data = world(n_latents=3, intervention=interventions, random_state=1)
-        model = fitted(
-            data,
-            interventions=interventions,
-            estimator="paper",
-            scores=ExactScores(data.truth),
-            rank_cut=1e-6,
-        )
-        scores = evaluate(model, data, METRICS)
-        assert scores["shd_closure"] == 0
-        assert scores["targets_right"] == 1
-        assert (
-            model.result_.guarantee.latents == {"hard": "scale", "soft": "ancestors"}[interventions]
-        )
-
-    def test_estimated_scores_and_names_of_environments(self):
-        data = world(n_latents=3, n_samples=20_000)
-        labels = np.array(["control", "c", "b", "a"])[data.y]
-        model: Any = MultiNodeCRL(estimator="paper", reference="control", random_state=0)
-        result = model.fit(data.X, labels).result_
-        assert not result.targets[3].any()  # a, b, c, control
-        plain = fitted(data, estimator="paper").result_
-        expected = plain.targets[[3, 2, 1, 0]]
-        assert sorted(result.targets.T.tolist()) == sorted(expected.T.tolist())
 
 
 class TestBadInput:

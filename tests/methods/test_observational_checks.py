@@ -9,13 +9,9 @@ import pytest
 from crlearn.methods._observational_checks import (
     best_other_answer,
     determination_check,
-    environment_checks,
     luck_of_a_gaussian,
     nonlinearity_check,
-    normality_check,
-    visibility_check,
 )
-from crlearn.methods._score_layers import LayerRecovery
 
 
 @dataclass(frozen=True)
@@ -37,9 +33,6 @@ class FakeFit:
 
 def fit(*args: Any, **options: Any) -> Any:
     return FakeFit(*args, **options)
-
-
-# Of the likelihood
 
 
 def test_a_gain_that_luck_could_give_is_none():
@@ -77,63 +70,3 @@ def test_rivals_that_agree_leave_nothing_open():
     assert check.passed
     assert "all 1 rivals" in check.detail
     assert determination_check(fit(n_latents=1), None).passed is None
-
-
-# Of the published algorithm
-
-
-def test_normality_is_refused_as_often_as_its_level_says():
-    rng = np.random.default_rng(0)
-    refused = 0
-    for _ in range(100):
-        rows = rng.normal(size=(500, 3))
-        refused += bool(normality_check((rows - rows.mean(axis=0)) / rows.std(axis=0)).passed)
-    assert refused <= 5
-
-
-@pytest.mark.parametrize("kind", ["skewed", "heavy"])
-def test_other_shapes_are_noticed(kind: str):
-    rng = np.random.default_rng(0)
-    rows = rng.exponential(size=(500, 3)) if kind == "skewed" else rng.laplace(size=(500, 3))
-    check = normality_check((rows - rows.mean(axis=0)) / rows.std(axis=0))
-    assert check.passed
-    assert "p = " in check.detail
-    assert normality_check(rows[:, :1]).passed is None
-
-
-def recovery(sizes: list[int], p_value: float, next_p_value: float) -> LayerRecovery:
-    n = sum(sizes)
-    layers = tuple(np.split(np.arange(n), np.cumsum(sizes)[:-1]))
-    diagnostics = {
-        "p_values": np.array([p_value] * len(sizes)),
-        "next_p_values": np.array([next_p_value] * len(sizes)),
-    }
-    encoder: Any = None
-    return LayerRecovery(np.eye(n), np.zeros(n), layers, encoder, diagnostics)
-
-
-def test_layers_show_or_do_not():
-    several = visibility_check(recovery([1, 2], 0.6, 0.001), tested=True)
-    assert several.passed
-    assert "2 layers; that more are leaves has p = 0.001" in several.detail
-    single = visibility_check(recovery([3], 0.6, np.nan), tested=True)
-    assert single.passed is False
-    assert "all 3 latents are leaves has p = 0.6" in single.detail
-    assert visibility_check(recovery([1, 2], np.nan, np.nan), tested=False).passed is None
-    assert visibility_check(recovery([1], 1.0, np.nan), tested=True).passed is None
-
-
-# Of both
-
-
-@pytest.mark.parametrize("y", [None, np.zeros(5, dtype=int), np.linspace(0, 1, 5)])
-def test_no_labels_no_check(y: Any):
-    assert environment_checks(y) == ()
-
-
-@pytest.mark.parametrize("y", [[0, 1, 1], ["a", "b", "b"], [True, False, True]])
-def test_labels_are_reported(y: Any):
-    (check,) = environment_checks(np.array(y))
-    assert check.passed is False
-    assert "y has 2 labels and was not used" in check.detail
-    assert "MultiNodeCRL" in check.detail

@@ -48,6 +48,9 @@ class Entry:
         Errors that are added to exact scores, one size after the other; none if it is empty.
     at_most
         Largest settings in which it runs; slow methods need not run in all of them.
+    given_label
+        The name in tables, if it is not that of the class and variant: published algorithms stand
+        as variants beside the method of the same setting, and have its published values.
     """
 
     method: str
@@ -56,6 +59,7 @@ class Entry:
     scores: tuple[str, ...] = ("estimated",)
     signal_to_error: tuple[float, ...] = ()
     at_most: Mapping[str, float] = field(default_factory=dict)
+    given_label: str | None = None
 
     def runs_in(self, setting: Mapping[str, Any]) -> bool:
         """Whether a setting is not too large."""
@@ -68,7 +72,9 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The name in tables: the class, with the variant behind it."""
+        """The name in tables: by default the class, with the variant behind it."""
+        if self.given_label:
+            return self.given_label
         variant = self.variant
         if variant is None and self.parameters.get("estimator") == "paper":
             variant = "paper"
@@ -297,7 +303,7 @@ class _Reader:
     def _entry(self, table: Mapping[str, Any]) -> Entry:
         where = "[[methods]]"
         known = ("method", "parameters", "variant", "scores", "signal_to_error", "at_most")
-        self._check_keys(table, known, where)
+        self._check_keys(table, (*known, "label"), where)
         scores = self._names(table, "scores", where, ["estimated"])
         if not set(scores) <= set(SCORES):
             raise self._error(f"'scores' must be among {', '.join(SCORES)}", scores)
@@ -308,6 +314,7 @@ class _Reader:
             scores,
             self._signal_to_error(table, scores, where),
             self._at_most(table, where),
+            self._get(table, "label", str, where, "") or None,
         )
 
     def _at_most(self, table: Mapping[str, Any], where: str) -> Mapping[str, float]:

@@ -7,6 +7,7 @@ from crlearn.inputs._environments import (
     read_environments,
     reference_first,
     reference_of,
+    unused_label_checks,
 )
 from crlearn.inputs._known import (
     KnownDomains,
@@ -18,6 +19,7 @@ from crlearn.inputs._known import (
 from crlearn.inputs._span import (
     Scaling,
     check_columns,
+    check_enough_rows,
     choose_n_latents,
     in_readable_units,
     whitening,
@@ -29,6 +31,7 @@ __all__ = [
     "Scaling",
     "by_environment",
     "check_columns",
+    "check_enough_rows",
     "check_environment_sizes",
     "choose_n_latents",
     "in_readable_units",
@@ -39,5 +42,6 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
+    "unused_label_checks",
     "whitening",
 ]

@@ -111,5 +111,23 @@ def by_environment(
     return [rows[environments.codes == e] for e in order]
 
 
+def unused_label_checks(y: NDArray[Any] | None) -> tuple[Check, ...]:
+    """Say that labels were not used; numbers with a fraction are no labels."""
+    if y is None or y.dtype.kind == "f":
+        return ()
+    n_labels = len(set(y.tolist()))
+    if n_labels < 2:
+        return ()
+    return (
+        Check(
+            "one environment",
+            False,
+            f"y has {n_labels} labels and was not used: all rows were taken for observational data "
+            "of one environment. If labels are interventions, LinearInterventionCRL and "
+            "MultiNodeCRL use them; else leave y out",
+        ),
+    )
+
+
 def _listed(labels: NDArray[Any], at_most: int = 10) -> str:
     return ", ".join(map(str, labels[:at_most])) + (", ..." if len(labels) > at_most else "")

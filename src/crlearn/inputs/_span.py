@@ -18,6 +18,8 @@ Matrix = NDArray[np.floating]
 _RANK_TOLERANCE = 1e-6
 # A column whose sd is below this share of its largest value is constant up to rounding.
 _CONSTANT_TOLERANCE = 1e-14
+# Fewer rows show no layers.
+_FEWEST_ROWS_PER_LATENT = 3
 # Rows that are standardised at a time.
 _FEWEST_ROWS, _MOST_ROWS = 1024, 4096
 
@@ -117,6 +119,15 @@ def choose_n_latents(n_latents: int | None, rank: int) -> int:
             f"Got {n_latents} instead."
         )
     return n_latents
+
+
+def check_enough_rows(n_rows: int, n_latents: int) -> None:
+    """Refuse so few rows that nothing can be seen in them."""
+    fewest = _FEWEST_ROWS_PER_LATENT * n_latents
+    if n_rows < fewest:
+        raise ValueError(
+            f"{n_latents} latents need at least {fewest} rows of X to show layers. Got {n_rows}."
+        )
 
 
 def whitening(

@@ -4,19 +4,16 @@ from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, p
 from crlearn.methods._denoiser import Posterior
 from crlearn.methods._empirical_bayes import EmpiricalBayesCRL
 from crlearn.methods._ivae import IVAE, ivae
-from crlearn.methods._linear_intervention import (
-    LinearInterventionCRL,
-    linear_intervention_crl,
-    published_lscale_i,
-)
-from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl, published_umni_crl
-from crlearn.methods._observational import (
-    ObservationalCRL,
-    observational_crl,
-    published_observational_crl,
-)
+from crlearn.methods._linear_intervention import HARD_GUARANTEE as HARD_INTERVENTION_GUARANTEE
+from crlearn.methods._linear_intervention import SOFT_GUARANTEE as SOFT_INTERVENTION_GUARANTEE
+from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_intervention_crl
+from crlearn.methods._multi_node import HARD_GUARANTEE as HARD_MULTI_NODE_GUARANTEE
+from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARANTEE
+from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
+from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
+from crlearn.methods._observational import ObservationalCRL, observational_crl
 
-# Every estimator class by name: what files and the command line may ask for.
+# Every estimator class by name; `crlearn.estimators` has those of `crlearn.published`, too.
 ESTIMATORS = {
     method.__name__: method
     for method in (
@@ -32,7 +29,12 @@ ESTIMATORS = {
 
 __all__ = [
     "ESTIMATORS",
+    "HARD_INTERVENTION_GUARANTEE",
+    "HARD_MULTI_NODE_GUARANTEE",
     "IVAE",
+    "OBSERVATIONAL_GUARANTEE",
+    "SOFT_INTERVENTION_GUARANTEE",
+    "SOFT_MULTI_NODE_GUARANTEE",
     "EmpiricalBayesCRL",
     "ICABaseline",
     "LinearInterventionCRL",
@@ -46,7 +48,4 @@ __all__ = [
     "multi_node_crl",
     "observational_crl",
     "pca_baseline",
-    "published_lscale_i",
-    "published_observational_crl",
-    "published_umni_crl",
 ]

@@ -37,15 +37,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from crlearn.base import BaseCRL
-from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
@@ -59,7 +57,6 @@ from crlearn.inputs import (
 )
 from crlearn.likelihood import Moments, fit_interventional, grouped_targets, pools_of
 from crlearn.methods._interventional import fit_check, fit_details, visibility_check
-from crlearn.methods._lscale import lscale_i
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
 Matrix = NDArray[np.floating]
@@ -127,56 +124,6 @@ def linear_intervention_crl(
         edge_p_values=fit.edge_p_values,
         encoder_standard_errors=fit.standard_errors,
         details=fit_details(fit),
-    )
-
-
-def published_lscale_i(
-    X: Matrix,
-    environments: Environments,
-    n_latents: int | None = None,
-    *,
-    interventions: Literal["hard", "soft"] = "hard",
-    scores: Any = "ratio",
-    full_rank: bool = False,
-    edge_threshold: Literal["paper", "test"] = "paper",
-    edge_cut: float = 1e-2,
-    rank_cut: float = 1e-2,
-    seed: int = 0,
-) -> Result:
-    """Recover latents and graph by the published algorithm; see `crlearn.methods._lscale`."""
-    groups = group_environments(environments, None)
-    n = groups.n_targets if n_latents is None else n_latents
-    if n != groups.n_targets:
-        raise IdentifiabilityError(
-            "estimator='paper' needs exactly one environment for each latent beside the reference. "
-            f"Got {groups.n_targets} for n_latents = {n}; estimator='likelihood' takes fewer or "
-            "more."
-        )
-    place = np.empty(len(groups.order), dtype=np.intp)
-    place[groups.order] = np.arange(len(groups.order))
-    hard = interventions == "hard"
-    found = lscale_i(
-        X,
-        place[environments.codes],
-        n,
-        score=scores,
-        hard=hard,
-        full_rank=full_rank,
-        edge_threshold=edge_threshold,
-        edge_cut=edge_cut,
-        rank_cut=rank_cut,
-        random_state=seed,
-    )
-    exact = hard or full_rank
-    encoder = in_readable_units(found.encoder, X, environments)
-    return Result(
-        encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
-        adjacency=found.adjacency if exact else transitive_closure(found.adjacency),
-        targets=groups.targets(n),
-        checks=(*groups.checks, check_environment_sizes(environments, n)),
-        details={"outside_span": found.diagnostics["outside_span"]},
     )
 
 
@@ -265,7 +212,9 @@ def _coverage_check(covered: NDArray[np.bool_]) -> Check:
 
 
 class LinearInterventionCRL(BaseCRL):
-    """Latents and graph from one intervention per latent, linear mixing (LSCALE-I).
+    """Latents and graph from one intervention per latent, linear mixing (setting of LSCALE-I).
+
+    The published algorithm is `crlearn.published.LSCALEI`.
 
     `y` holds one environment label a row. One environment is observational; each of the others
     changes the mechanism of one latent. Latent i is the one that the i-th of these environments
@@ -280,25 +229,11 @@ class LinearInterventionCRL(BaseCRL):
         can be recovered then.
     mechanisms
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
-    estimator
-        ``"likelihood"``, or ``"paper"`` for the published algorithm; the parameters after
-        `reference` belong to that one.
     targets
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets. None: each on its own, or as many as `n_latents` says, found by the likelihood.
     reference
         Label of the observational environment; None: the one labelled 0.
-    scores
-        Score differences: ``"gaussian"``, ``"ratio"``, ``"sliced"``, or whatever
-        `crlearn.scores.make_score` takes.
-    full_rank
-        Whether mechanisms are taken for sufficiently nonlinear: then soft interventions give the
-        exact graph.
-    edge_threshold, edge_cut
-        ``"paper"``: an edge is a mean square of score differences above `edge_cut`; ``"test"``: it
-        is one that differs from zero by a test.
-    rank_cut
-        With `full_rank`: least eigenvalue that counts for a rank. 1e-6 is right for exact scores.
     random_state
         Seed of the starts.
 
@@ -317,14 +252,8 @@ class LinearInterventionCRL(BaseCRL):
         **BaseCRL._parameter_constraints,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
-        "estimator": [StrOptions({"likelihood", "paper"})],
         "targets": [dict, None],
         "reference": "no_validation",
-        "scores": "no_validation",
-        "full_rank": ["boolean"],
-        "edge_threshold": [StrOptions({"paper", "test"})],
-        "edge_cut": [Interval(Real, 0, None, closed="neither")],
-        "rank_cut": [Interval(Real, 0, None, closed="neither")],
     }
 
     def __init__(
@@ -333,45 +262,20 @@ class LinearInterventionCRL(BaseCRL):
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",
-        estimator: str = "likelihood",
         targets: dict[Hashable, Hashable] | None = None,
         reference: Any = None,
-        scores: Any = "ratio",
-        full_rank: bool = False,
-        edge_threshold: str = "paper",
-        edge_cut: float = 1e-2,
-        rank_cut: float = 1e-2,
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
         self.interventions = interventions
         self.mechanisms = mechanisms
-        self.estimator = estimator
         self.targets = targets
         self.reference = reference
-        self.scores = scores
-        self.full_rank = full_rank
-        self.edge_threshold = edge_threshold
-        self.edge_cut = edge_cut
-        self.rank_cut = rank_cut
         self.random_state = random_state
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         environments = read_environments(y, self.reference)
-        if self.estimator == "paper":
-            return published_lscale_i(
-                X,
-                environments,
-                self.n_latents,
-                interventions=self.interventions,  # type: ignore[arg-type]
-                scores=self.scores,
-                full_rank=self.full_rank,
-                edge_threshold=self.edge_threshold,  # type: ignore[arg-type]
-                edge_cut=self.edge_cut,
-                rank_cut=self.rank_cut,
-                seed=seed,
-            )
         return linear_intervention_crl(
             X,
             environments,

@@ -32,12 +32,11 @@ interventions, NeurIPS 2024.
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from crlearn.base import BaseCRL
 from crlearn.graph import transitive_closure
@@ -53,7 +52,6 @@ from crlearn.inputs import (
 )
 from crlearn.likelihood import Moments, fit_interventional
 from crlearn.methods._interventional import fit_check, fit_details, visibility_check
-from crlearn.methods._umni import umni_crl
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
 Matrix = NDArray[np.floating]
@@ -113,47 +111,6 @@ def multi_node_crl(
     )
 
 
-def published_umni_crl(
-    X: Matrix,
-    environments: Environments,
-    n_latents: int | None = None,
-    *,
-    interventions: Literal["hard", "soft"] = "hard",
-    scores: Any = "gaussian",
-    max_coefficient: int = 2,
-    rank_threshold: Literal["paper", "test"] = "paper",
-    rank_cut: float = 0.05,
-    seed: int = 0,
-) -> Result:
-    """Recover latents, graph and targets as published; see `crlearn.methods._umni`."""
-    order = reference_first(environments)
-    n = reduce_to_span(X, environments, n_latents)[0].n_latents
-    found = umni_crl(
-        X,
-        np.argsort(order)[environments.codes],
-        n,
-        score=scores,
-        hard=interventions == "hard",
-        max_coefficient=max_coefficient,
-        rank_cut=rank_cut,
-        threshold=rank_threshold,
-        random_state=seed,
-    )
-    encoder = in_readable_units(found.encoder, X, environments)
-    return Result(
-        encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=HARD_GUARANTEE if interventions == "hard" else SOFT_GUARANTEE,
-        adjacency=found.adjacency,
-        targets=found.targets[np.argsort(order)],
-        checks=(
-            reference_of(environments)[1],
-            check_environment_sizes(environments, n),
-        ),
-        details=dict(found.diagnostics),
-    )
-
-
 def reduce_to_span(
     X: Matrix, environments: Environments, n_latents: int | None
 ) -> tuple[LinearEncoder, tuple[Check, ...]]:
@@ -166,7 +123,9 @@ def reduce_to_span(
 
 
 class MultiNodeCRL(BaseCRL):
-    """Latents, graph and targets from interventions on unknown sets of latents (UMNI-CRL).
+    """Latents, graph and targets from interventions on unknown sets (setting of UMNI-CRL).
+
+    The published algorithm, UMNI-CRL, is `crlearn.published.UMNICRL`.
 
     `y` holds one environment label a row. One environment is observational; each of the others
     changes the mechanisms of some latents, and there are at least as many as latents. Latents are
@@ -182,19 +141,8 @@ class MultiNodeCRL(BaseCRL):
         be recovered then.
     mechanisms
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
-    estimator
-        ``"likelihood"``, or ``"paper"`` for the published algorithm; the parameters after
-        `reference` belong to that one.
     reference
         Label of the observational environment; None: the one labelled 0.
-    scores
-        Score differences: ``"gaussian"``, ``"ratio"``, ``"sliced"``, or whatever
-        `crlearn.scores.make_score` takes.
-    max_coefficient
-        Largest coefficient of an environment in the combinations that are tried.
-    rank_threshold, rank_cut
-        ``"paper"``: singular values below `rank_cut` are zero; ``"test"``: those are that cannot be
-        told from zero by a test.
     random_state
         Seed of the starts.
 
@@ -213,12 +161,7 @@ class MultiNodeCRL(BaseCRL):
         **BaseCRL._parameter_constraints,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
-        "estimator": [StrOptions({"likelihood", "paper"})],
         "reference": "no_validation",
-        "scores": "no_validation",
-        "max_coefficient": [Interval(Integral, 1, None, closed="left")],
-        "rank_threshold": [StrOptions({"paper", "test"})],
-        "rank_cut": [Interval(Real, 0, None, closed="neither")],
     }
 
     def __init__(
@@ -227,40 +170,18 @@ class MultiNodeCRL(BaseCRL):
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",
-        estimator: str = "likelihood",
         reference: Any = None,
-        scores: Any = "gaussian",
-        max_coefficient: int = 2,
-        rank_threshold: str = "paper",
-        rank_cut: float = 0.05,
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
         self.interventions = interventions
         self.mechanisms = mechanisms
-        self.estimator = estimator
         self.reference = reference
-        self.scores = scores
-        self.max_coefficient = max_coefficient
-        self.rank_threshold = rank_threshold
-        self.rank_cut = rank_cut
         self.random_state = random_state
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         environments = read_environments(y, self.reference)
-        if self.estimator == "paper":
-            return published_umni_crl(
-                X,
-                environments,
-                self.n_latents,
-                interventions=self.interventions,  # type: ignore[arg-type]
-                scores=self.scores,
-                max_coefficient=self.max_coefficient,
-                rank_threshold=self.rank_threshold,  # type: ignore[arg-type]
-                rank_cut=self.rank_cut,
-                seed=seed,
-            )
         return multi_node_crl(
             X,
             environments,

@@ -5,7 +5,7 @@ latents are then determined up to mixtures with their own layer and the layers u
 exogenous noises up to mixtures inside their layer; a layer holds the latents with the same longest
 path to a leaf. Inside a layer nothing more can be recovered, and no single edge either.
 
-The paper reads the layers from the Jacobian of the score (`crlearn.methods._score_layers`). That
+The paper reads the layers from the Jacobian of the score (`crlearn.published.ScoreLayers`). That
 works with exact scores; with scores that are estimated from samples it is at the level of chance.
 This implementation maximises a likelihood of the whole model:
 
@@ -28,16 +28,16 @@ observational data, NeurIPS 2024.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import BaseCRL
-from crlearn.inputs import Scaling, whitening
+from crlearn.inputs import Scaling, check_enough_rows, unused_label_checks, whitening
 from crlearn.likelihood import (
     Fit,
     RelevanceModel,
@@ -48,14 +48,9 @@ from crlearn.likelihood import (
 )
 from crlearn.methods._observational_checks import (
     determination_check,
-    environment_checks,
     nonlinearity_check,
-    normality_check,
-    visibility_check,
 )
-from crlearn.methods._score_layers import check_enough_rows, layers_from_scores
 from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
-from crlearn.scores import make_jacobian
 
 Matrix = NDArray[np.floating]
 
@@ -176,55 +171,10 @@ def _units(latents: LinearEncoder, X: Matrix) -> Matrix:
     return signs / latents(X).std(axis=0)
 
 
-# The paper
-
-
-def published_observational_crl(
-    X: Matrix,
-    n_latents: int | None = None,
-    *,
-    scores: Any = "stein",
-    threshold: Literal["test", "paper"] = "test",
-    level: float = 0.05,
-    n_halves: int = 8,
-    prune_outliers: float = 0.0,
-    noise: Literal["score", "regression"] = "score",
-    seed: int = 0,
-) -> Result:
-    """Recover latents and noises up to layers as published; see `crlearn.methods._score_layers`."""
-    whitener, column_checks = whitening(X, n_latents)
-    found = layers_from_scores(
-        X,
-        jacobian=scores,
-        n_latents=n_latents,
-        threshold=threshold,
-        level=level,
-        n_halves=n_halves,
-        prune_outliers=prune_outliers,
-        noise=noise,
-        random_state=seed,
-    )
-    encoder = LinearEncoder(found.encoder, found.offset)
-    is_known = bool(getattr(make_jacobian(scores), "original_coordinates", False))
-    shape_checks = () if is_known else (normality_check(whitener(X)),)
-    tested = is_known or threshold == "test"
-    return Result(
-        encoder=encoder,
-        decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=GUARANTEE,
-        checks=(*column_checks, *shape_checks, visibility_check(found, tested=tested)),
-        details={
-            "noise_encoder": found.noise_encoder,
-            "layers": tuple(tuple(layer.tolist()) for layer in found.layers),
-            **found.diagnostics,
-        },
-    )
-
-
 class ObservationalCRL(BaseCRL):
     """Latents and exogenous noises up to layers, from observational data alone.
 
-    Algorithms 1 and 2 of Welch, Zhang and Uhler are ``estimator="paper"``. There are no
+    Algorithms 1 and 2 of Welch, Zhang and Uhler are `crlearn.published.ScoreLayers`. There are no
     environments: `y` is not used, and labels in it are reported. Latents are numbered causes first.
     ``result_.details["adjacency"]`` holds the edges of the fit, which the data do not determine:
     inside what the guarantee leaves open other edges fit as well.
@@ -233,107 +183,57 @@ class ObservationalCRL(BaseCRL):
     ----------
     n_latents
         Number of latents; None: the rank of X.
-    estimator
-        ``"likelihood"``, or ``"paper"`` for the published algorithm; the parameters after `init`
-        belong to that one.
     init
         Encoder to start from in place of a search, one row for each latent, causes first, and one
         column for each feature.
-    scores
-        Score and its Jacobian: ``"stein"``, ``"sliced"``, ``"flow"``, or whatever
-        `crlearn.scores.make_jacobian` takes.
-    threshold
-        How many latents a layer has: by tests on half-samples (``"test"``), or by the tolerance of
-        the published code (``"paper"``).
-    level
-        Of the tests: chance of taking a leaf for none, for each layer.
-    n_halves
-        Half-samples of the tests, each with a fit of the scores.
-    prune_outliers
-        Share of the Jacobians that is dropped, the largest first; 0.25 in the published code.
-    noise
-        How noises are found if the density is known: by the scores, or, as published, by
-        ``"regression"`` alone.
+    n_starts
+        How much is searched: the number of starts, and with it that of structures and moves that
+        are followed. Time grows about in proportion.
     random_state
-        Seed of starts, half-samples and regressions.
+        Seed of the starts.
 
     Examples
     --------
     >>> from crlearn import ObservationalCRL
     >>> from crlearn.data import make_observational
-    >>> from crlearn.scores import ExactJacobians
-    >>> world = make_observational(n_latents=4, graph="y", random_state=0)
-    >>> exact = ExactJacobians(world.truth)
-    >>> model = ObservationalCRL(estimator="paper", scores=exact, random_state=0).fit(world.X)
+    >>> world = make_observational(n_latents=2, n_samples=500, graph="chain", random_state=0)
+    >>> model = ObservationalCRL(random_state=0).fit(world.X)
     >>> model.layers_  # from the leaves up
-    [[2, 3], [1], [0]]
+    [[1], [0]]
     >>> model.noises(world.X).shape
-    (1000, 4)
+    (500, 2)
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
-        "estimator": [StrOptions({"likelihood", "paper"})],
         "init": ["array-like", None],
-        "scores": "no_validation",
-        "threshold": [StrOptions({"test", "paper"})],
-        "level": [Interval(Real, 0, 1, closed="neither")],
-        "n_halves": [Interval(Integral, 2, None, closed="left")],
-        "prune_outliers": [Interval(Real, 0, 0.9, closed="both")],
-        "noise": [StrOptions({"score", "regression"})],
+        "n_starts": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
         self,
         n_latents: int | None = None,
         *,
-        estimator: str = "likelihood",
         init: ArrayLike | None = None,
-        scores: Any = "stein",
-        threshold: str = "test",
-        level: float = 0.05,
-        n_halves: int = 8,
-        prune_outliers: float = 0.0,
-        noise: str = "score",
+        n_starts: int = 6,
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
-        self.estimator = estimator
         self.init = init
-        self.scores = scores
-        self.threshold = threshold
-        self.level = level
-        self.n_halves = n_halves
-        self.prune_outliers = prune_outliers
-        self.noise = noise
+        self.n_starts = n_starts
         self.random_state = random_state
 
     @property
     def layers_(self) -> list[list[int]]:
         """Latents of each layer, from the leaves up, as `crlearn.graph.layers` has them."""
-        return [list(layer) for layer in self._fitted_result().details["layers"]]
+        return [list(layer) for layer in (self._fitted_result().layers or ())]
 
     def noises(self, X: ArrayLike) -> Matrix:
         """Return the exogenous noises of each row of `X`, in the units and order of the latents."""
         check_is_fitted(self)
-        return self._encoded(X, self.result_.details["noise_encoder"], "noises")
+        return self._encoded(X, self.result_.noise_encoder, "noises")
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
-        result = self._recovered(X, seed)
-        return replace(result, checks=(*result.checks, *environment_checks(y)))
-
-    def _recovered(self, X: Matrix, seed: int) -> Result:
-        if self.estimator == "paper":
-            return published_observational_crl(
-                X,
-                self.n_latents,
-                scores=self.scores,
-                threshold=self.threshold,  # type: ignore[arg-type]
-                level=self.level,
-                n_halves=self.n_halves,
-                prune_outliers=self.prune_outliers,
-                noise=self.noise,  # type: ignore[arg-type]
-                seed=seed,
-            )
         init = None if self.init is None else np.asarray(self.init, dtype=float)
-        return observational_crl(X, self.n_latents, init=init, seed=seed)
+        result = observational_crl(X, self.n_latents, init=init, n_starts=self.n_starts, seed=seed)
+        return replace(result, checks=(*result.checks, *unused_label_checks(y)))

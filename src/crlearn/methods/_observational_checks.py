@@ -1,4 +1,4 @@
-"""What speaks against a fit to observational data: Gaussian data, other answers, no layers.
+"""What speaks against a fit to observational data: Gaussian data and other answers.
 
 Linear effects with Gaussian noise make Gaussian data, and no axes of a Gaussian differ from others:
 whatever is found there means nothing. Close to that, several answers explain the data equally well.
@@ -7,28 +7,17 @@ whatever is found there means nothing. Close to that, several answers explain th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import chi2, norm
 
 from crlearn.likelihood import Fit
-from crlearn.methods._score_layers import LayerRecovery
 from crlearn.result import CLOSE, SAME_ANSWER, Alternative, Check
 
-Matrix = NDArray[np.floating]
-
-# Level of the tests for Gaussian data.
-_GAUSSIAN = 0.01
 _NOT_GAUSSIAN = "data are not Gaussian"
 _ONLY_THE_SPAN = (
     "effects may be linear, and then latents and layers cannot be recovered from observational "
     "data; only the span can"
 )
-
-
-# Of the likelihood
 
 
 def luck_of_a_gaussian(n_latents: int) -> float:
@@ -71,63 +60,3 @@ def determination_check(fit: Fit, alternatives: Sequence[Alternative]) -> Check:
     if best.is_close:
         return Check(name, False, f"{detail}; see result_.alternatives")
     return Check(name, True, detail)
-
-
-# Of the published algorithm
-
-
-def normality_check(rows: Matrix) -> Check:
-    """Check that whitened rows are not Gaussian, by their third and fourth moments (Mardia)."""
-    name, (n_rows, n) = _NOT_GAUSSIAN, rows.shape
-    if n == 1:
-        return Check(name, None, "a single latent has no mechanism to show")
-    third = [(rows * column[:, None]).T @ rows / n_rows for column in rows.T]
-    skewness = n_rows * (np.array(third) ** 2).sum() / 6
-    p_of_skewness = float(chi2.sf(skewness, n * (n + 1) * (n + 2) / 6))
-    kurtosis = ((rows**2).sum(axis=1) ** 2).mean() - n * (n + 2)
-    p_of_kurtosis = 2 * float(norm.sf(abs(kurtosis) / np.sqrt(8 * n * (n + 2) / n_rows)))
-    p_value = min(1.0, 2 * min(p_of_skewness, p_of_kurtosis))
-    if p_value < _GAUSSIAN:
-        return Check(name, True, f"skewness and kurtosis, p = {p_value:.2g}")
-    moments = f"skewness and kurtosis are those of a Gaussian, p = {p_value:.2g}"
-    return Check(name, False, f"{moments}: {_ONLY_THE_SPAN}")
-
-
-def visibility_check(found: LayerRecovery, *, tested: bool) -> Check:
-    """Check that the scores tell leaves from other latents."""
-    name, n_layers = "layers show in the scores", len(found.layers)
-    if len(found.encoder) == 1:
-        return Check(name, None, "there is one latent only")
-    if not tested:
-        return Check(name, None, "the published tolerance always finds a leaf and is no test")
-    if n_layers > 1:
-        p_value = found.diagnostics["next_p_values"][0]
-        return Check(name, True, f"{n_layers} layers; that more are leaves has p = {p_value:.2g}")
-    p_value = found.diagnostics["p_values"][0]
-    return Check(
-        name,
-        False,
-        f"that all {len(found.encoder)} latents are leaves has p = {p_value:.2g}: effects may be "
-        "linear, or the scores too noisy, and then there is no order to be recovered",
-    )
-
-
-# Of both
-
-
-def environment_checks(y: NDArray[Any] | None) -> tuple[Check, ...]:
-    """Say that labels were not used; numbers with a fraction are no labels."""
-    if y is None or y.dtype.kind == "f":
-        return ()
-    n_labels = len(set(y.tolist()))
-    if n_labels < 2:
-        return ()
-    return (
-        Check(
-            "one environment",
-            False,
-            f"y has {n_labels} labels and was not used: all rows were taken for observational data "
-            "of one environment. If labels are interventions, LinearInterventionCRL and "
-            "MultiNodeCRL use them; else leave y out",
-        ),
-    )

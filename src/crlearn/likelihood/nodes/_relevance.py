@@ -38,8 +38,8 @@ _cholesky, _inverse_of_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.fl
 
 N_HIDDEN = 12
 LEAST_LOG_PRECISION, MOST_LOG_PRECISION = -10.0, 14.0
-# Of a parent alone, and of one among others: where hidden units are, hinges may be coarse. The width of a
-# hinge's bend is in standard deviations of the parent.
+# Of a parent alone, and of one among others: where hidden units are, hinges may be coarse. The
+# width of a hinge's bend is in standard deviations of the parent.
 _KNOTS_ALONE, _KNOTS_AMONG_OTHERS = 13, 5
 _WIDTH_ALONE, _WIDTH_AMONG_OTHERS = 0.3, 0.45
 _FARTHEST_KNOT = 2.0
@@ -196,7 +196,7 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """Values of a mechanism's functions, and slopes of hinges and hidden units along their directions."""
+    """Values of a mechanism's functions; slopes of hinges and hidden units along directions."""
 
     values: Matrix
     slopes: Matrix
@@ -499,7 +499,7 @@ def _coefficients(child: Matrix, basis: Matrix) -> Matrix:
 
 
 def _energy(shape: Shape) -> tuple[Matrix, float]:
-    """Return half the squared weights of each parent in hidden units, and how much counts as none."""
+    """Return half the squared weights of each parent, and how much counts as none."""
     return (shape.directions**2).sum(axis=0) / 2, shape.n_hidden * _SMALL_WEIGHT
 
 

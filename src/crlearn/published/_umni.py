@@ -1,4 +1,4 @@
-"""UMNI-CRL as published: linear mixing, unknown interventions on several latents at once.
+"""`UMNICRL`: linear mixing, unknown interventions on several latents at once, from scores.
 
 Varıcı, Acartürk, Shanmugam, Tajer: Linear Causal Representation Learning from Unknown Multi-node
 Interventions, NeurIPS 2024; soft and hard interventions.
@@ -19,7 +19,10 @@ beyond the latents that are known already.
 Soft interventions give each latent up to a mixture with its ancestors, and who is an ancestor of
 whom; hard ones each latent up to scale, and the graph.
 
-What differs from the published code:
+As published: Gaussian scores, coefficients up to 2, a cut of 0.05 for eigenvalues and for sines of
+angles, and a level of 0.05 for the tests of stage 4.
+
+What differs from the published code, and why:
 
 - Combinations are tried in the order of their size (sum of absolute values), one of each line
   through zero, many at once. The code goes from (-2, ..., -2) to (2, ..., 2) one by one, and large
@@ -34,7 +37,7 @@ What differs from the published code:
 - Targets are recovered as well; see `recovered_targets`. Stage 3 uses all environments in which the
   latent is a target, and not the first where the regression on the ancestors changes by 0.1.
 - There may be more environments than latents. At most 400,000 combinations are tried.
-- ``threshold="test"`` replaces the absolute cuts by tests on half-samples; see `RankTests`.
+- ``rank_cut="test"`` replaces the absolute cuts by tests on half-samples; see `RankTests`.
 
 Worlds of the paper, five latents, 100,000 rows an environment, Gaussian scores, 20 draws; the
 published code ran on other draws. Hard: SHD 1.0 by cuts and 0.35 by tests instead of 2.1, MCC 0.999
@@ -48,29 +51,55 @@ less than a hundred are needed. The tests fit the scores once more for each half
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import product
 from math import ceil, gcd
-from numbers import Integral
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
-from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 
+from crlearn.base import BaseCRL
 from crlearn.exceptions import IdentifiabilityError
+from crlearn.inputs import (
+    Environments,
+    check_environment_sizes,
+    in_readable_units,
+    read_environments,
+    reference_first,
+    reference_of,
+    whitening,
+)
 from crlearn.likelihood import Moments
-from crlearn.methods._lscale import fix_scale, largest_loadings, span_of_mixing, unmix
+from crlearn.methods import HARD_MULTI_NODE_GUARANTEE, SOFT_MULTI_NODE_GUARANTEE
+from crlearn.published._combinations import (
+    ROUNDING,
+    RankCuts,
+    Ranks,
+    RankTests,
+    Samples,
+    beyond,
+    compressed,
+)
+from crlearn.published._lscale import fix_scale, largest_loadings, span_of_mixing
+from crlearn.published._targets import (
+    hard_encoder,
+    independence_p_values,
+    recovered_targets,
+    targets_agree,
+)
+from crlearn.published._units import refuse_extreme_units
+from crlearn.result import Check, LinearDecoder, Result
 from crlearn.scores import (
     all_differences,
     check_environments,
     in_basis,
     make_score,
     random_half,
-    zero_test,
 )
 
 Matrix = NDArray[np.floating]
@@ -81,8 +110,8 @@ _MOST_ROWS_OF_A_TEST = 5000  # what tests ask for is the noise of the fit
 _MOST_COMBINATIONS = 400_000
 _COMBINATIONS_AT_ONCE = 4096
 _LARGEST_FACTOR = 64  # of two combinations in their sum
-_ROUNDING = 1e-12  # mean squares below this share of the largest are zero
-_HOPELESS = 30.0  # times the noise: what is larger fails every test
+# Of tests in place of cuts: chance of any false ancestor, and fits of the scores on half-samples.
+_LEVEL, _N_HALVES = 0.05, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,129 +146,6 @@ class MultiNodeRecovery:
     combinations: Integers
     targets: Graph
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """All that the algorithm knows of the data, in n coordinates, and of random halves of them.
-
-    Sample 0 is the data. What is computed from it is computed from the halves as well, in arrays
-    with one more axis in front, which shows how noisy it is.
-    """
-
-    differences: Matrix  # score of the reference minus that of each environment, (S, m, N, n)
-    moments: Sequence[Moments]  # of the rows of each environment
-
-    @cached_property
-    def cross_moments(self) -> Matrix:
-        """``R[s, i, j] = E[ds_i ds_j']`` for each pair of environments, not centred."""
-        n_samples, m, n_rows, n = self.differences.shape
-        flat = self.differences.transpose(0, 1, 3, 2).reshape(n_samples, m * n, n_rows)
-        moments = flat @ flat.transpose(0, 2, 1) / n_rows
-        return moments.reshape(n_samples, m, n, m, n).transpose(0, 1, 3, 2, 4)
-
-    def rows_of(self, combination: Integers, known: Matrix) -> Matrix:
-        """Return the row that a combination adds to known rows ``(S, r, n)``, of unit length.
-
-        The covariance of the score difference with its largest part beyond the known rows: that
-        part and what goes along with it, the latent's mixture with its ancestors. Halves take one
-        step of the power method from the part that the data have, which is right where there is a
-        single direction, and does not jump to another one where there are two.
-        """
-        moments = combined(self.cross_moments, combination[None])[:, 0]
-        outside = beyond(known)
-        inside = outside @ moments @ outside
-        rows = (moments @ inside @ np.linalg.eigh(inside[0])[1][:, -1:])[..., 0]
-        return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
-def combined(moments: Matrix, combinations: Integers) -> Matrix:
-    """Return second moments of combinations ``(k, m)`` of environments, from cross moments."""
-    m, n = moments.shape[-3], moments.shape[-1]
-    products = (combinations[:, :, None] * combinations[:, None, :]).reshape(-1, m * m)
-    flat = products.astype(float) @ moments.reshape(*moments.shape[:-4], m * m, n * n)
-    return flat.reshape(*flat.shape[:-1], n, n)
-
-
-def beyond(rows: Matrix) -> Matrix:
-    """Return the projection on what is orthogonal to the rows ``(..., r, n)``."""
-    directions = np.linalg.qr(np.swapaxes(rows, -1, -2))[0]
-    return np.eye(rows.shape[-1]) - directions @ np.swapaxes(directions, -1, -2)
-
-
-# How many directions does a combination have beyond the known rows?
-
-
-@dataclass(frozen=True, eq=False)
-class RankCuts:
-    """The published decisions: a cut for eigenvalues, and for sines of angles to the known rows."""
-
-    samples: Samples
-    cut: float = 0.05
-
-    def excess(self, combinations: Integers, known: Matrix, n_tests: int = 1) -> Matrix:
-        """Return how far each combination is from exactly one direction beyond the known rows.
-
-        Up to 1 it counts as one; infinity is for none. `known` has an entry for each sample. Tests
-        keep their level in `n_tests` tests together; cuts do not care.
-        """
-        moments = combined(self.samples.cross_moments[0], combinations)
-        values, vectors = np.linalg.eigh(moments)
-        image = vectors * (values > self.cut)[:, None, :]
-        squares = np.linalg.eigvalsh(image.swapaxes(1, 2) @ beyond(known[0]) @ image)
-        sines = np.sqrt(np.clip(squares, 0.0, None))
-        second = sines[:, -2] if sines.shape[1] > 1 else np.zeros(len(sines))
-        return np.where(sines[:, -1] > self.cut, second / self.cut, np.inf)
-
-
-@dataclass(frozen=True, eq=False)
-class RankTests:
-    """Calibrated decisions: what noise alone could give is zero.
-
-    A combination has one direction if something is left of its score difference beyond the known
-    rows, and nothing beyond the known rows and the new one; `crlearn.scores.zero_test` decides. The
-    tests know the noise of the scores and of the rows, and not the bias of the scores. `level` is
-    the chance to find a second direction where there is none.
-    """
-
-    samples: Samples
-    level: float = 0.05
-
-    @cached_property
-    def _noise(self) -> Matrix:
-        """Cross moments of the noise, as far as it is in the scores."""
-        whole, *halves = self.samples.differences
-        return Samples(np.array(halves) - whole, ()).cross_moments.mean(axis=0)
-
-    def excess(self, combinations: Integers, known: Matrix, n_tests: int = 1) -> Matrix:
-        """Return the same as `RankCuts.excess`, by tests."""
-        moments = combined(self.samples.cross_moments[0], combinations)
-        outside = beyond(known[0])
-        values, vectors = np.linalg.eigh(outside @ moments @ outside)
-        rest = outside - vectors[:, :, -1:] * vectors[:, None, :, -1]
-        noise = np.einsum("kij,kji->k", rest, combined(self._noise, combinations))
-        noise += _ROUNDING * np.trace(moments, axis1=1, axis2=2)
-        excess = values[:, :-1].sum(axis=1) / noise
-        for k in np.flatnonzero(excess < _HOPELESS):
-            excess[k] = self._tested(combinations[k], known, self.level / n_tests)
-        return excess
-
-    def _tested(self, combination: Integers, known: Matrix, level: float) -> float:
-        differences = np.tensordot(self.samples.differences, combination, axes=((1,), (0,)))
-        if self._strength(differences, known, level) <= 1:
-            return np.inf
-        found = self.samples.rows_of(combination, known)[:, None]
-        return self._strength(differences, np.concatenate([known, found], axis=1), level)
-
-    def _strength(self, differences: Matrix, known: Matrix, level: float) -> float:
-        """Return the mean square beyond the known rows over the least that is not noise."""
-        whole, *halves = differences @ beyond(known)
-        test = zero_test(whole, halves, _ROUNDING * float(np.mean(differences[0] ** 2)))
-        critical = test.critical_value(level)
-        return test.mean_square / critical if critical > 0 else 0.0
-
-
-Ranks = RankCuts | RankTests
 
 
 # Stage 1: causal order
@@ -360,94 +266,64 @@ def sums_of_two(first: Integers, second: Integers) -> Integers:
     return sums // np.gcd.reduce(sums, axis=1)[:, None]
 
 
-# Targets
-
-
-def recovered_targets(encoder: Matrix, closure: Graph, moments: Moments) -> Graph:
-    """Return which environments intervene on which latents, ``(m + 1, n)``.
-
-    Combinations tell it only up to ancestors. But a latent is a target where its distribution given
-    its ancestors changes, mixed with them or not. There are two such distributions: environments
-    are sorted by how far they are from the reference, and the split with the largest likelihood is
-    taken, by linear Gaussian regression; every latent is a target somewhere. With nonlinear
-    mechanisms it is an approximation, as a linear regression changes wherever the ancestors do.
-    """
-    latent, n_environments = moments.transformed(encoder), len(moments.sizes)
-    targets = np.zeros((n_environments, len(encoder)), dtype=bool)
-    alone = np.eye(n_environments, dtype=bool)
-    with_reference = alone | alone[0]
-    for t in range(len(encoder)):
-        family = np.append(np.flatnonzero(closure[:, t]), t)
-        single = _deviance(latent, family, alone)
-        distance = _deviance(latent, family, with_reference) - single - single[0]
-        place = np.argsort(np.argsort(np.where(alone[0], -np.inf, distance)))
-        splits = place >= np.arange(1, n_environments)[:, None]
-        value = _deviance(latent, family, splits) + _deviance(latent, family, ~splits)
-        targets[:, t] = splits[value.argmin()]
-    return targets
-
-
-def _deviance(moments: Moments, family: Integers, groups: Graph) -> Matrix:
-    """Return N log(variance) of the last of a family given the others, in groups ``(g, m + 1)``."""
-    weights = groups * moments.sizes
-    covariances = moments.pooled(weights)[:, family][:, :, family]
-    log_variance = np.linalg.slogdet(covariances)[1]
-    log_variance -= np.linalg.slogdet(covariances[:, :-1, :-1])[1]
-    return weights.sum(axis=1) * log_variance
-
-
-def targets_agree(targets: Graph, combinations: Integers, closure: Graph) -> bool:
-    """Return whether each combination leaves its latent, and beside it only ancestors of it."""
-    left = targets[1:].T.astype(np.intp) @ combinations != 0
-    itself = np.eye(len(closure), dtype=bool)
-    return bool(left[itself].all() and not left[~(closure | itself)].any())
-
-
-# Stages 3 and 4: hard interventions
-
-
-def hard_encoder(encoder: Matrix, closure: Graph, targets: Graph, moments: Moments) -> Matrix:
-    """Stage 3: take the ancestors out of each latent, by regression where it is a target."""
-    weights = targets.T * moments.sizes
-    weights = weights / weights.sum(axis=1, keepdims=True)
-    return unmix(encoder, closure, np.tensordot(weights, moments.covariances, 1))
-
-
-def independence_p_values(encoders: Matrix, closure: Graph, moments: Sequence[Moments]) -> Matrix:
-    """Stage 4: test each latent's independence of each ancestor given the others.
-
-    By Fisher's z of the partial correlation in the reference. Its variance is that of a sample of
-    Gaussian latents or, if there are halves, what these show: the encoder's noise is in it then.
-    """
-    whole, *halves = [
-        np.arctanh(partial_correlations(encoder @ sample.covariances[0] @ encoder.T, closure))
-        for encoder, sample in zip(encoders, moments, strict=True)
-    ]
-    n_given = closure.sum(axis=0) - 1
-    freedom = np.clip(moments[0].sizes[0] - n_given - 3, 0, None)
-    p_values = 2 * norm.sf(np.abs(whole) * np.sqrt(freedom))
-    if halves:
-        for t, j in np.argwhere(closure):
-            p_values[t, j] = zero_test(whole[t, j], [half[t, j] for half in halves]).p_value
-    return np.where(closure, p_values, np.nan)
-
-
-def partial_correlations(covariance: Matrix, closure: Graph) -> Matrix:
-    """Return each latent's correlation with each ancestor given the others; zero elsewhere."""
-    correlations = np.zeros_like(covariance)
-    for j in range(len(covariance)):
-        above = np.flatnonzero(closure[:, j])
-        family = np.append(above, j)
-        precision = np.linalg.inv(covariance[np.ix_(family, family)])
-        scale = np.sqrt(precision.diagonal())
-        correlations[above, j] = -precision[-1, :-1] / (scale[-1] * scale[:-1])
-    return correlations
-
-
 # The algorithm
 
 
 def umni_crl(
+    X: Matrix,
+    environments: Environments,
+    n_latents: int | None = None,
+    *,
+    interventions: Literal["hard", "soft"] = "hard",
+    scores: Any = "gaussian",
+    max_coefficient: int = 2,
+    rank_cut: float | Literal["test"] = 0.05,
+    seed: int = 0,
+) -> Result:
+    """Recover latents, graph and targets from score differences; see the module's text.
+
+    The parameters are those of `UMNICRL`; `crlearn.inputs.read_environments` reads `environments`.
+    """
+    order = reference_first(environments)
+    n, column_checks = _number_of_latents(X, len(order) - 1, n_latents)
+    found = recover(
+        X,
+        np.argsort(order)[environments.codes],
+        n,
+        score=scores,
+        hard=interventions == "hard",
+        max_coefficient=max_coefficient,
+        rank_cut=rank_cut,
+        random_state=seed,
+    )
+    encoder = in_readable_units(found.encoder, X, environments)
+    return Result(
+        encoder=encoder,
+        decoder=LinearDecoder.undoing(encoder, X),
+        guarantee=(
+            HARD_MULTI_NODE_GUARANTEE if interventions == "hard" else SOFT_MULTI_NODE_GUARANTEE
+        ),
+        adjacency=found.adjacency,
+        targets=found.targets[np.argsort(order)],
+        checks=(
+            *column_checks,
+            reference_of(environments)[1],
+            check_environment_sizes(environments, n),
+        ),
+        details=dict(found.diagnostics),
+    )
+
+
+def _number_of_latents(
+    X: Matrix, n_environments: int, n_latents: int | None
+) -> tuple[int, tuple[Check, ...]]:
+    """Return what was asked for, or the rank of X, as far as there are environments."""
+    span, checks = whitening(X, n_latents)
+    n = span.n_latents if n_latents is not None else min(span.n_latents, n_environments)
+    return n, checks
+
+
+def recover(
     X: Matrix,
     codes: NDArray[np.intp],
     n_latents: int,
@@ -455,56 +331,23 @@ def umni_crl(
     score: Any,
     hard: bool,
     max_coefficient: int = 2,
-    rank_cut: float = 0.05,
-    threshold: Literal["paper", "test"] = "paper",
+    rank_cut: float | Literal["test"] = 0.05,
     independence_level: float = 0.05,
-    level: float = 0.05,
-    n_halves: int = 20,
     random_state: Any = None,
 ) -> MultiNodeRecovery:
-    """Recover latents, graph and targets from score differences; see the module's text.
+    """Observe score differences, and run the stages of the algorithm on them.
 
-    Parameters
-    ----------
-    X
-        Observations, ``(N, d)``.
-    codes
-        Environment of each row: 0 is the reference; 1, 2, ..., at least `n_latents` of them, each
-        intervene on some latents. Their sizes may differ.
-    n_latents
-        Number of latents.
-    score
-        Score differences: what `crlearn.scores.make_score` takes.
-    hard
-        Whether the interventions are hard.
-    max_coefficient
-        Largest coefficient in a combination. In theory 1 is enough for up to 3 latents, then 2, 3,
-        5, 9 and 32 for 4 to 8; the published code has 2.
-    rank_cut
-        The published code has 0.05, which loses edges even with exact scores; there 1e-6 is right.
-    threshold
-        ``"paper"``: absolute cuts; ``"test"``: tests on half-samples.
-    independence_level
-        Hard interventions: an ancestor with a smaller p-value is a parent.
-    level
-        Of the tests of directions, those of stage 2 together: chance of any false ancestor.
-    n_halves
-        Half-samples of the tests, each with a fit of the scores.
-    random_state
-        Seed of the scores and of the half-samples.
+    `codes` is 0 for rows of the reference; environments 1, 2, ..., at least `n_latents` of them,
+    each intervene on some latents. Their sizes may differ.
     """
-    if threshold not in ("paper", "test"):
-        raise ValueError(f"'threshold' must be 'paper' or 'test'. Got {threshold!r} instead.")
-    check_scalar(max_coefficient, "max_coefficient", Integral, min_val=1)
-    check_scalar(n_halves, "n_halves", Integral, min_val=2)
-    by_test = threshold == "test"
+    by_test = rank_cut == "test"
     X, codes = _checked(X, codes, n_latents, (1 + by_test) * n_latents + 1)
     basis, outside_span = span_of_mixing(X, codes, n_latents)
     if by_test:  # all directions count alike, whatever the units of X
         basis = basis @ np.linalg.cholesky(Moments.of([X[codes == 0] @ basis]).covariances[0])
-    samples = observe(X, codes, basis, score, n_halves if by_test else 0, random_state)
+    samples = observe(X, codes, basis, score, _N_HALVES if by_test else 0, random_state)
     _refuse_dependent(samples, n_latents)
-    ranks = RankTests(samples, level) if by_test else RankCuts(samples, rank_cut)
+    ranks = RankTests(samples, _LEVEL) if rank_cut == "test" else RankCuts(samples, rank_cut)
     combinations, rows, excess = causal_order(ranks, samples, max_coefficient)
     combinations, rows, closure = ancestors(ranks, samples, combinations, rows)
     targets = recovered_targets(rows[0], closure, samples.moments[0])
@@ -552,16 +395,6 @@ def observe(
     return Samples(compressed(np.array(differences)), moments)
 
 
-def compressed(differences: Matrix) -> Matrix:
-    """Return differences at fewer rows, made up so that all mean products stay as they are."""
-    n_samples, m, n_rows, n = differences.shape
-    flat = differences.transpose(2, 0, 1, 3).reshape(n_rows, -1)
-    values, vectors = np.linalg.eigh(flat.T @ flat / n_rows)
-    kept = values > 1e-2 * _ROUNDING * values[-1]
-    few = np.sqrt(kept.sum() * values[kept])[:, None] * vectors[:, kept].T
-    return few.reshape(-1, n_samples, m, n).transpose(1, 2, 0, 3)
-
-
 def _observed(encoder: Matrix, basis: Matrix) -> Matrix:
     """Return an encoder of x from one of coordinates; the largest loading of a latent is one."""
     return fix_scale(encoder, basis, largest_loadings(encoder, basis)) @ np.linalg.pinv(basis)
@@ -571,6 +404,7 @@ def _checked(
     X: Matrix, codes: NDArray[np.intp], n_latents: int, least_rows: int
 ) -> tuple[Matrix, NDArray[np.intp]]:
     X, codes = check_environments(X, codes)
+    refuse_extreme_units(X)
     if codes.max() < n_latents:
         raise IdentifiabilityError(
             "UMNI-CRL needs at least one environment beside the reference for each latent. Got "
@@ -587,10 +421,95 @@ def _checked(
 
 def _refuse_dependent(samples: Samples, n_latents: int) -> None:
     values = np.linalg.eigvalsh(np.trace(samples.cross_moments[0], axis1=-2, axis2=-1))
-    rank = int((values > _ROUNDING * values[-1]).sum())
+    rank = int((values > ROUNDING * values[-1]).sum())
     if rank < n_latents:
         raise IdentifiabilityError(
             f"The environments must tell {n_latents} latents apart, and only {rank} of their score "
             "differences are linearly independent: some change nothing, are alike, or always "
             "change the same latents together. Give other environments, or ask for fewer latents."
+        )
+
+
+class UMNICRL(BaseCRL):
+    """UMNI-CRL (Varıcı et al. 2024): interventions on unknown sets of latents, by scores.
+
+    Recovers latents, graph and targets; `crlearn.MultiNodeCRL` is a likelihood for this setting.
+    `y` holds one environment label a row. One environment is observational; each of the others
+    changes the mechanisms of some latents, and there are at least as many as latents. Latents are
+    numbered causes first. ``result_.details`` says how clear the decisions were, as
+    `MultiNodeRecovery` has it.
+
+    Parameters
+    ----------
+    n_latents
+        Number of latents; None: the rank of X, or the number of environments beside the reference
+        if they are fewer.
+    interventions
+        ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
+        be recovered then.
+    reference
+        Label of the observational environment; None: the one labelled 0.
+    scores
+        Score differences: ``"gaussian"`` as published, ``"ratio"``, ``"sliced"``, or whatever
+        `crlearn.scores.make_score` takes.
+    max_coefficient
+        Largest coefficient of an environment in the combinations that are tried. In theory 1 is
+        enough for up to 3 latents, then 2, 3, 5, 9 and 32 for 4 to 8; the published code has 2.
+    rank_cut
+        Eigenvalues, in the units of X, and sines of angles below this are zero. The published code
+        has 0.05, which loses edges even with exact scores; there 1e-6 is right. ``"test"``: those
+        are zero that cannot be told from zero by tests on half-samples.
+    random_state
+        Seed of the scores and half-samples.
+
+    Examples
+    --------
+    >>> from crlearn.data import make_multi_node
+    >>> from crlearn.published import UMNICRL
+    >>> world = make_multi_node(n_latents=3, n_features=10, n_samples=2000, random_state=0)
+    >>> model = UMNICRL(interventions="hard", random_state=0).fit(world.X, world.y)
+    >>> model.result_.targets.shape  # which environment intervenes on which latent
+    (4, 3)
+    """
+
+    _requires_y = True
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **BaseCRL._parameter_constraints,
+        "interventions": [StrOptions({"hard", "soft"})],
+        "reference": "no_validation",
+        "scores": "no_validation",
+        "max_coefficient": [Interval(Integral, 1, None, closed="left")],
+        "rank_cut": [Interval(Real, 0, None, closed="neither"), StrOptions({"test"})],
+    }
+
+    def __init__(
+        self,
+        n_latents: int | None = None,
+        *,
+        interventions: str = "hard",
+        reference: Any = None,
+        scores: Any = "gaussian",
+        max_coefficient: int = 2,
+        rank_cut: float | str = 0.05,
+        random_state: Any = None,
+    ) -> None:
+        self.n_latents = n_latents
+        self.interventions = interventions
+        self.reference = reference
+        self.scores = scores
+        self.max_coefficient = max_coefficient
+        self.rank_cut = rank_cut
+        self.random_state = random_state
+
+    def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
+        assert y is not None
+        return umni_crl(
+            X,
+            read_environments(y, self.reference),
+            self.n_latents,
+            interventions=self.interventions,  # type: ignore[arg-type]
+            scores=self.scores,
+            max_coefficient=self.max_coefficient,
+            rank_cut=self.rank_cut,  # type: ignore[arg-type]
+            seed=seed,
         )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
-from crlearn.methods._soft_steps import train_soft_steps
+from crlearn.published._soft_steps import train_soft_steps
 
 Matrix = NDArray[np.floating]
 

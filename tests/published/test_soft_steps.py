@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlearn.methods._soft_steps import train_soft_steps
+from crlearn.published._soft_steps import train_soft_steps
 
 ROWS = np.random.default_rng(0).normal(size=(400, 3))
 NOISE = np.random.default_rng(1).normal(size=(400, 2))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,18 @@ import pytest
 from crlearn.data import Dataset, Truth, make_linear_interventional
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import transitive_closure
-from crlearn.methods._decisions import Evidence
-from crlearn.methods._lscale import (
+from crlearn.inputs import read_environments
+from crlearn.metrics import evaluate, mcc, parent_error, scale_error
+from crlearn.published import LSCALEI, lscale_i
+from crlearn.published._decisions import Evidence
+from crlearn.published._lscale import (
     acyclic_graph,
     full_rank_encoder,
     full_rank_graph,
-    lscale_i,
+    recover,
     span_of_mixing,
     unmix,
 )
-from crlearn.metrics import mcc, parent_error, scale_error
 from crlearn.scores import ExactScores
 
 CORNERS = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
@@ -59,7 +62,7 @@ MIXTURE = 3 / (12 + np.sqrt(153))
 
 
 def test_two_latents_by_hand_soft():
-    found = lscale_i(*two_latents(), 2, score=difference_by_hand, hard=False)
+    found = recover(*two_latents(), 2, score=difference_by_hand, hard=False)
     np.testing.assert_allclose(found.encoder, [[1, 0], [MIXTURE, 1]], atol=1e-12)
     assert found.adjacency.tolist() == [[False, True], [False, False]]
     expected = [[9.0, 1 - 6 * MIXTURE + 25 * MIXTURE**2], [0.0, 25.0]]
@@ -71,7 +74,7 @@ def test_two_latents_by_hand_soft():
 
 
 def test_two_latents_by_hand_hard():
-    found = lscale_i(*two_latents(), 2, score=difference_by_hand, hard=True)
+    found = recover(*two_latents(), 2, score=difference_by_hand, hard=True)
     np.testing.assert_allclose(found.soft_encoder, [[1, 0], [MIXTURE, 1]], atol=1e-12)
     np.testing.assert_allclose(found.encoder, np.eye(2), atol=1e-12)
     np.testing.assert_allclose(1e-3 * found.diagnostics["strength"], [[9, 1], [0, 25]], atol=1e-9)
@@ -79,7 +82,7 @@ def test_two_latents_by_hand_hard():
 
 
 def test_an_edge_below_the_cut_is_lost_and_its_mixture_stays():
-    found = lscale_i(*two_latents(), 2, score=difference_by_hand, hard=True, edge_cut=2.0)
+    found = recover(*two_latents(), 2, score=difference_by_hand, hard=True, edge_cut=2.0)
     assert not found.adjacency.any()
     np.testing.assert_allclose(found.encoder, found.soft_encoder)
 
@@ -92,7 +95,7 @@ def test_an_edge_below_the_cut_is_lost_and_its_mixture_stays():
 def test_hard_interventions_give_latents_and_graph(mechanism: str, seed: int):
     # Many rows: the regression leaves a trace of the parents, which must stay below the cut.
     X, codes, truth, G = make(seed, mechanism=mechanism, n_samples=20_000)
-    found = lscale_i(X, codes, 4, score=ExactScores(truth), hard=True)
+    found = recover(X, codes, 4, score=ExactScores(truth), hard=True)
     np.testing.assert_array_equal(found.adjacency, truth.graph)
     assert scale_error(found.encoder, G, match=False) < 0.1
     assert mcc(truth.Z, X @ found.encoder.T) > 0.999
@@ -101,7 +104,7 @@ def test_hard_interventions_give_latents_and_graph(mechanism: str, seed: int):
 @pytest.mark.parametrize("seed", range(5))
 def test_soft_interventions_give_parents_and_ancestors(seed: int):
     X, codes, truth, G = make(seed, intervention="soft")
-    found = lscale_i(X, codes, 4, score=ExactScores(truth), hard=False)
+    found = recover(X, codes, 4, score=ExactScores(truth), hard=False)
     np.testing.assert_array_equal(
         transitive_closure(found.adjacency), transitive_closure(truth.graph)
     )
@@ -110,10 +113,10 @@ def test_soft_interventions_give_parents_and_ancestors(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("threshold", ["paper", "test"])
-def test_nonlinear_mechanisms_give_the_graph_from_soft_interventions(seed: int, threshold: Any):
+@pytest.mark.parametrize("edge_cut", [1e-3, "test"])
+def test_nonlinear_mechanisms_give_the_graph_from_soft_interventions(seed: int, edge_cut: Any):
     X, codes, truth, G = make(seed, mechanism="quadratic", intervention="soft", n_samples=1000)
-    found = lscale_i(
+    found = recover(
         X,
         codes,
         4,
@@ -121,8 +124,7 @@ def test_nonlinear_mechanisms_give_the_graph_from_soft_interventions(seed: int, 
         hard=False,
         full_rank=True,
         rank_cut=1e-8,
-        edge_threshold=threshold,
-        n_halves=3,
+        edge_cut=edge_cut,
     )
     np.testing.assert_array_equal(found.adjacency, truth.graph)
     assert found.diagnostics["ranks"].tolist() == (1 + truth.graph.sum(axis=0)).tolist()
@@ -134,9 +136,7 @@ def test_nonlinear_mechanisms_give_the_graph_from_soft_interventions(seed: int, 
 
 def test_nonlinear_and_hard_give_latents_and_graph():
     X, codes, truth, G = make(1, mechanism="quadratic", n_samples=5000)
-    found = lscale_i(
-        X, codes, 4, score=ExactScores(truth), hard=True, full_rank=True, rank_cut=1e-8
-    )
+    found = recover(X, codes, 4, score=ExactScores(truth), hard=True, full_rank=True, rank_cut=1e-8)
     np.testing.assert_array_equal(found.adjacency, truth.graph)
     assert scale_error(found.encoder, G, match=False) < 0.1
 
@@ -147,8 +147,8 @@ def test_nonlinear_and_hard_give_latents_and_graph():
 def test_tests_find_the_graph_where_the_published_cut_does_not():
     X, codes, truth, G = make(0, n_samples=[4000, 3000, 5000, 4000, 6000], variance_factor=5.0)
     paper, test = (
-        lscale_i(X, codes, 4, score="gaussian", hard=True, edge_threshold=how, random_state=0)
-        for how in ("paper", "test")
+        recover(X, codes, 4, score="gaussian", hard=True, edge_cut=cut, random_state=0)
+        for cut in (1e-3, "test")
     )
     np.testing.assert_array_equal(test.adjacency, truth.graph)
     assert not np.array_equal(paper.adjacency, truth.graph)
@@ -162,8 +162,8 @@ def test_permuted_environments_permute_the_answer():
     order = np.array([2, 0, 3, 1])
     place = np.argsort(order)
     permuted = np.concatenate([[0], 1 + place])[codes]
-    first = lscale_i(X, codes, 4, score="gaussian", hard=True)
-    second = lscale_i(X, permuted, 4, score="gaussian", hard=True)
+    first = recover(X, codes, 4, score="gaussian", hard=True)
+    second = recover(X, permuted, 4, score="gaussian", hard=True)
     assert first.adjacency.any()
     np.testing.assert_array_equal(second.adjacency, first.adjacency[np.ix_(order, order)])
     np.testing.assert_allclose(second.encoder, first.encoder[order], atol=1e-9)
@@ -174,7 +174,7 @@ def test_tests_do_not_depend_on_the_axes_of_x():
     X, codes, _, _ = make(1)
     turned = X @ np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))[0]
     first, second = (
-        lscale_i(rows, codes, 4, score="gaussian", hard=True, edge_threshold="test", random_state=0)
+        recover(rows, codes, 4, score="gaussian", hard=True, edge_cut="test", random_state=0)
         for rows in (X, turned)
     )
     np.testing.assert_array_equal(first.adjacency, second.adjacency)
@@ -184,7 +184,7 @@ def test_tests_do_not_depend_on_the_axes_of_x():
 def test_same_seed_same_bits():
     X, codes, _, _ = make(0, n_samples=300)
     first, again = (
-        lscale_i(X, codes, 4, score="gaussian", hard=True, edge_threshold="test", random_state=3)
+        recover(X, codes, 4, score="gaussian", hard=True, edge_cut="test", random_state=3)
         for _ in range(2)
     )
     np.testing.assert_array_equal(first.encoder, again.encoder)
@@ -270,24 +270,20 @@ def test_nonlinear_rows_mix_only_with_parents_of_all_children():
 def test_bad_input():
     X, codes, _, _ = make(0, n_samples=50)
     with pytest.raises(IdentifiabilityError, match=r"for each latent. Got 4 for 3 latents"):
-        lscale_i(X, codes, 3, score="gaussian", hard=True)
-    with pytest.raises(ValueError, match=r"'edge_threshold' must be 'paper' or 'test'. Got 'best'"):
-        lscale_i(X, codes, 4, score="gaussian", hard=True, edge_threshold="best")  # pyright: ignore
+        recover(X, codes, 3, score="gaussian", hard=True)
     with pytest.raises(ValueError, match="The 'score' must be one of"):
-        lscale_i(X, codes, 4, score="best", hard=True)
+        recover(X, codes, 4, score="best", hard=True)
     with pytest.raises(IdentifiabilityError, match="at least n_latents=4 directions"):
-        lscale_i(X[:, :3], codes, 4, score="gaussian", hard=True)
+        recover(X[:, :3], codes, 4, score="gaussian", hard=True)
     few = (codes != 2) | (np.cumsum(codes == 2) <= 4)
     with pytest.raises(ValueError, match=r"more rows than the 4 latents. Environments 2 have not"):
-        lscale_i(X[few], codes[few], 4, score="gaussian", hard=True)
+        recover(X[few], codes[few], 4, score="gaussian", hard=True)
 
 
-@pytest.mark.parametrize("threshold", ["paper", "test"])
-def test_one_latent(threshold: Any):
+@pytest.mark.parametrize("edge_cut", [1e-3, "test"])
+def test_one_latent(edge_cut: Any):
     X, codes, truth, _ = make(0, n_latents=1, n_features=3, n_samples=200)
-    found = lscale_i(
-        X, codes, 1, score="gaussian", hard=True, full_rank=True, edge_threshold=threshold
-    )
+    found = recover(X, codes, 1, score="gaussian", hard=True, full_rank=True, edge_cut=edge_cut)
     assert found.adjacency.tolist() == [[False]]
     assert mcc(truth.Z, X @ found.encoder.T) == pytest.approx(1.0)
 
@@ -295,10 +291,111 @@ def test_one_latent(threshold: Any):
 def test_an_environment_without_an_intervention_is_named():
     X, codes = two_latents()
     with pytest.raises(IdentifiabilityError, match="Environments 2 have the same scores"):
-        lscale_i(X, codes, 2, score=lambda X, e: X * (e == 1), hard=False)
+        recover(X, codes, 2, score=lambda X, e: X * (e == 1), hard=False)
 
 
 def test_two_environments_with_one_target_are_named():
     X, codes = two_latents()
     with pytest.raises(IdentifiabilityError, match="environments 1 and 2 are the most similar"):
-        lscale_i(X, codes, 2, score=lambda X, e: e * X * [1.0, 0.0], hard=False)
+        recover(X, codes, 2, score=lambda X, e: e * X * [1.0, 0.0], hard=False)
+
+
+# The estimator
+
+
+def world(**options: Any) -> Any:
+    settings = {"n_latents": 4, "n_features": 10, "n_samples": 3000, "random_state": 0}
+    return make_linear_interventional(**{**settings, **options})
+
+
+def fitted(data: Any, **options: Any) -> Any:
+    return LSCALEI(**{"scores": "gaussian", "random_state": 0, **options}).fit(data.X, data.y)
+
+
+def test_the_papers_choices_are_the_defaults():
+    assert LSCALEI().get_params() == {
+        "n_latents": None,
+        "interventions": "hard",
+        "reference": None,
+        "scores": "sliced",
+        "full_rank": False,
+        "edge_cut": 1e-3,
+        "rank_cut": 1e-2,
+        "random_state": None,
+    }
+
+
+def test_exact_scores_recover_everything():
+    data = world()
+    model = fitted(data, scores=ExactScores(data.truth))
+    scores = evaluate(model, data)
+    assert scores["mcc"] > 0.999
+    assert scores["shd"] == 0
+    assert model.result_.guarantee.graph == "exact"
+    np.testing.assert_array_equal(model.result_.targets, data.truth.targets)
+    by_function = lscale_i(data.X, read_environments(data.y), scores=ExactScores(data.truth))
+    np.testing.assert_array_equal(by_function.encoder(data.X), model.transform(data.X))
+
+
+def test_gaussian_scores_of_soft_interventions():
+    data = world(intervention="soft", n_samples=20_000)
+    model = fitted(data, interventions="soft", edge_cut=1e-2)
+    assert evaluate(model, data)["parent_error"] < 0.1
+    guarantee = model.result_.guarantee
+    assert (guarantee.latents, guarantee.graph) == ("parents", "closure")
+
+
+def test_the_nonlinear_variant_promises_the_graph():
+    data = world(mechanism="quadratic", intervention="soft", n_samples=1000)
+    scores = ExactScores(data.truth)
+    model = fitted(data, interventions="soft", scores=scores, full_rank=True, rank_cut=1e-8)
+    assert evaluate(model, data)["shd"] == 0
+    guarantee = model.result_.guarantee
+    assert (guarantee.latents, guarantee.graph) == ("parents", "exact")
+    assert "sufficiently nonlinear" in guarantee.text
+
+
+def test_environments_in_another_order():
+    data = world()
+    labels = np.array(["control", "d", "c", "b", "a"])[data.y]
+    model = LSCALEI(scores="gaussian", reference="control", random_state=0).fit(data.X, labels)
+    same = fitted(data).result_.adjacency
+    assert (model.result_.adjacency == same[::-1, ::-1]).all()
+
+
+def test_one_environment_for_each_latent():
+    data = world()
+    message = r"exactly one environment for each latent.*Got 4 for n_latents = 3; Linear"
+    with pytest.raises(IdentifiabilityError, match=message):
+        fitted(data, n_latents=3)
+    with pytest.raises(IdentifiabilityError, match="at most the rank of X, which is 3"):
+        LSCALEI().fit(data.X[:, :3], data.y)
+
+
+def test_cuts_are_in_the_units_of_x():
+    data = world()
+    plain = fitted(data, edge_cut=1e-2).result_
+    larger = LSCALEI(scores="gaussian", edge_cut=1e-4).fit(10 * data.X, data.y).result_
+    np.testing.assert_array_equal(plain.adjacency, larger.adjacency)
+    np.testing.assert_allclose(
+        100 * larger.details["strength"] * 1e-4, 1e-2 * plain.details["strength"]
+    )
+    with pytest.raises(ValueError, match="give X in other units"):
+        fitted(replace(data, X=data.X * 1e200))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"interventions": "do"},
+        {"full_rank": "yes"},
+        {"edge_cut": "best"},
+        {"edge_cut": 0.0},
+        {"rank_cut": -1.0},
+    ],
+    ids=str,
+)
+def test_wrong_parameters(wrong: dict[str, Any]):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of LSCALEI must be"):
+        fitted(world(n_samples=50), **wrong)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.methods._decisions import AbsoluteCuts, Evidence, NoiseTest, decoder_of
+from crlearn.published._decisions import AbsoluteCuts, Evidence, NoiseTest, decoder_of
 
 
 def evidence_in(directions: list[list[list[float]]], n_rows: int = 300, seed: int = 0) -> Evidence:

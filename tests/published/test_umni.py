@@ -6,30 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import pearsonr
 
 from crlearn.data import Dataset, Truth, make_multi_node
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import transitive_closure
-from crlearn.likelihood import Moments
-from crlearn.methods import _umni
-from crlearn.methods._umni import (
-    RankCuts,
-    RankTests,
-    Samples,
-    beyond,
+from crlearn.inputs import read_environments
+from crlearn.metrics import ancestor_error, evaluate, match, mcc, scale_error, targets_right
+from crlearn.published import UMNICRL, _umni, umni_crl
+from crlearn.published._combinations import RankCuts, Samples
+from crlearn.published._umni import (
     causal_order,
-    combined,
-    compressed,
-    independence_p_values,
     integer_vectors,
-    partial_correlations,
-    recovered_targets,
     sums_of_two,
-    targets_agree,
-    umni_crl,
 )
-from crlearn.metrics import ancestor_error, match, mcc, scale_error, targets_right
 from crlearn.scores import ExactScores
 
 
@@ -63,7 +52,8 @@ def by_hand(weights: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def recover(X: np.ndarray, codes: np.ndarray, n: int, **options: Any) -> _umni.MultiNodeRecovery:
-    return umni_crl(X, codes, n, **{"score": "gaussian", "hard": True, "rank_cut": 1e-6, **options})
+    settings = {"score": "gaussian", "hard": True, "rank_cut": 1e-6, **options}
+    return _umni.recover(X, codes, n, **settings)
 
 
 TWO_TARGETS = np.array([[1, 0], [1, 1]])
@@ -163,10 +153,10 @@ def test_combinations_with_a_coefficient_of_two():
 SIZES = [20_000, 15_000, 25_000, 20_000, 15_000]
 
 
-@pytest.mark.parametrize("threshold", ["paper", "test"])
-def test_estimated_scores(threshold: Any):
+@pytest.mark.parametrize("rank_cut", [0.05, "test"])
+def test_estimated_scores(rank_cut: Any):
     X, codes, truth, _ = make(6, n_samples=SIZES)
-    found = recover(X, codes, 4, threshold=threshold, rank_cut=0.05, random_state=0)
+    found = recover(X, codes, 4, rank_cut=rank_cut, random_state=0)
     order = order_of_truth(X, found.encoder, truth)
     np.testing.assert_array_equal(found.adjacency[np.ix_(order, order)], truth.graph)
     np.testing.assert_array_equal(found.targets[:, order], truth.targets)
@@ -176,19 +166,19 @@ def test_estimated_scores(threshold: Any):
 def test_tests_succeed_where_the_published_cut_does_not():
     X, codes, truth, _ = make(5, n_samples=SIZES)
     right = {}
-    for threshold in ("paper", "test"):
-        found = recover(X, codes, 4, threshold=threshold, rank_cut=0.05, random_state=0)
+    for rank_cut in (0.05, "test"):
+        found = recover(X, codes, 4, rank_cut=rank_cut, random_state=0)
         order = order_of_truth(X, found.encoder, truth)
-        right[threshold] = targets_right(truth.targets, found.targets[:, order])
+        right[rank_cut] = targets_right(truth.targets, found.targets[:, order])
         # That something is wrong shows.
-        assert found.diagnostics["targets_agree"] == (right[threshold] == 1)
+        assert found.diagnostics["targets_agree"] == (right[rank_cut] == 1)
     assert right["test"] == 1
-    assert right["paper"] < 1
+    assert right[0.05] < 1
 
 
 def test_same_seed_same_bits():
     X, codes, _, _ = make(0, n_samples=500)
-    first, again = (recover(X, codes, 4, threshold="test", random_state=3) for _ in range(2))
+    first, again = (recover(X, codes, 4, rank_cut="test", random_state=3) for _ in range(2))
     np.testing.assert_array_equal(first.encoder, again.encoder)
     np.testing.assert_array_equal(first.diagnostics["p_values"], again.diagnostics["p_values"])
 
@@ -197,7 +187,7 @@ def test_tests_do_not_depend_on_units_and_axes_of_x():
     X, codes, _, _ = make(2, n_samples=5000, n_features=4)
     other = X @ np.random.default_rng(0).normal(size=(4, 4)) + 3.0
     first, second = (
-        recover(rows, codes, 4, threshold="test", random_state=0) for rows in (X, other)
+        recover(rows, codes, 4, rank_cut="test", random_state=0) for rows in (X, other)
     )
     np.testing.assert_array_equal(first.adjacency, second.adjacency)
     np.testing.assert_array_equal(first.targets, second.targets)
@@ -248,70 +238,6 @@ def samples_in(directions: list[list[list[float]]], n_rows: int = 400) -> Sample
 SPANS = [[[1.0, 0, 0]], [[1.0, 0, 0], [0, 1, 0]], [[0, 0, 1.0]]]
 
 
-def noisy(samples: Samples, n_halves: int = 20, sd: float = 0.05) -> Samples:
-    """The same with noise, and with halves."""
-    rng = np.random.default_rng(1)
-    _, m, n_rows, n = samples.differences.shape
-    wave = np.sin(np.arange(n_rows))[:, None]
-    whole = samples.differences + sd * rng.normal(size=(1, m, 1, n)) * wave
-    halves = whole + sd * rng.normal(size=(n_halves, m, 1, n)) * wave
-    return Samples(np.concatenate([whole, halves]), ())
-
-
-def test_moments_of_combinations():
-    samples = samples_in(SPANS)
-    combination = np.array([2, -1, 1])
-    direct = np.tensordot(samples.differences[0], combination, ((0,), (0,)))
-    found = combined(samples.cross_moments[0], combination[None])[0]
-    np.testing.assert_allclose(found, direct.T @ direct / len(direct))
-
-
-def test_fewer_rows_have_the_same_moments():
-    differences = noisy(samples_in(SPANS), n_halves=2).differences
-    few = compressed(differences)
-    assert few.shape[2] < differences.shape[2]
-    flat, few_flat = (d.transpose(2, 0, 1, 3).reshape(d.shape[2], -1) for d in (differences, few))
-    np.testing.assert_allclose(
-        few_flat.T @ few_flat / len(few_flat), flat.T @ flat / len(flat), atol=1e-10
-    )
-
-
-def test_beyond_known_rows():
-    np.testing.assert_allclose(beyond(np.zeros((0, 2))), np.eye(2))
-    np.testing.assert_allclose(beyond(np.array([[3.0, 0.0]])), [[0, 0], [0, 1]], atol=1e-12)
-
-
-COMBINATIONS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1]])
-
-
-def test_cuts_count_directions():
-    cuts = RankCuts(samples_in(SPANS), cut=0.05)
-    nothing = cuts.excess(COMBINATIONS, np.zeros((1, 0, 3)))
-    np.testing.assert_array_equal(nothing <= 1, [True, False, True, False])
-    first = cuts.excess(COMBINATIONS, np.array([[[1.0, 0, 0]]]))
-    np.testing.assert_array_equal(first <= 1, [False, True, True, True])
-    assert first[0] == np.inf
-    assert (
-        RankCuts(samples_in(SPANS), cut=100.0).excess(COMBINATIONS, np.zeros((1, 0, 3))).min() > 1
-    )
-
-
-def test_tests_count_directions_in_noise():
-    tests = RankTests(noisy(samples_in(SPANS)))
-    nothing = tests.excess(COMBINATIONS, np.zeros((21, 0, 3)))
-    np.testing.assert_array_equal(nothing <= 1, [True, False, True, False])
-    known = np.repeat([[[1.0, 0, 0]]], 21, axis=0)
-    first = tests.excess(COMBINATIONS, known)
-    np.testing.assert_array_equal(first <= 1, [False, True, True, True])
-    assert first[0] == np.inf
-
-
-def test_two_equally_strong_directions_are_two():
-    # Halves must not jump from the one to the other: that would look like noise.
-    tests = RankTests(noisy(samples_in([[[1.0, 0, 0], [0, 1, 0]]])))
-    assert tests.excess(np.array([[1]]), np.zeros((21, 0, 3)))[0] > 5
-
-
 def test_causes_come_first_and_the_closest_is_taken():
     samples = samples_in(SPANS)
     combinations, rows, excess = causal_order(RankCuts(samples, 1e-6), samples, 2)
@@ -322,43 +248,6 @@ def test_causes_come_first_and_the_closest_is_taken():
     assert causal_order(RankCuts(wide, 1e-6), wide, 1)[2][1] > 1
 
 
-def test_targets_are_where_the_conditional_changes():
-    # Latent 1 given latent 0: the same line in environments 0 and 1, another one in 2 and 3.
-    rng = np.random.default_rng(0)
-    rows = []
-    for scale, slope in ((1.0, 1.0), (3.0, 1.0), (1.0, 0.2), (3.0, 0.2)):
-        z = scale * rng.normal(size=(2000, 1))
-        rows.append(np.hstack([z, slope * z + rng.normal(size=(2000, 1))]))
-    closure = np.array([[False, True], [False, False]])
-    moments = Moments.of(rows)
-    expected = [[0, 0], [1, 0], [0, 1], [1, 1]]
-    np.testing.assert_array_equal(recovered_targets(np.eye(2), closure, moments), expected)
-    # A mixture with an ancestor changes nothing.
-    mixed = np.array([[1.0, 0.0], [-0.7, 2.0]])
-    np.testing.assert_array_equal(recovered_targets(mixed, closure, moments), expected)
-
-
-def test_agreement_of_targets_and_combinations():
-    targets = np.array([[0, 0], [1, 0], [1, 1]], dtype=bool)
-    edge = np.array([[False, True], [False, False]])
-    assert targets_agree(targets, np.array([[1, 0], [0, 1]]), edge)
-    assert not targets_agree(targets, np.array([[1, 0], [0, 1]]), np.zeros_like(edge))
-    assert targets_agree(targets, np.array([[1, -1], [0, 1]]), np.zeros_like(edge))
-    assert not targets_agree(targets, np.array([[1, 1], [0, 0]]), edge)
-
-
-def test_partial_correlations_and_their_p_values():
-    rng = np.random.default_rng(0)
-    Z = rng.normal(size=(300, 3)) @ np.array([[1.0, 0.5, 0.3], [0, 1, 0.1], [0, 0, 1]])
-    closure = np.triu(np.ones((3, 3), dtype=bool), 1)
-    found = partial_correlations(np.cov(Z.T, bias=True), closure)
-    residuals = [Z[:, i] - np.poly1d(np.polyfit(Z[:, 0], Z[:, i], 1))(Z[:, 0]) for i in (1, 2)]
-    assert found[1, 2] == pytest.approx(pearsonr(*residuals)[0])
-    p_values = independence_p_values(np.eye(3)[None], closure, [Moments.of([Z])])
-    assert p_values[0, 1] == pytest.approx(pearsonr(Z[:, 0], Z[:, 1])[1], abs=1e-3)
-    assert np.isnan(p_values[1, 0])
-
-
 # Bad input
 
 
@@ -366,19 +255,13 @@ def test_bad_input():
     X, codes, _, _ = make(0, n_samples=50)
     with pytest.raises(IdentifiabilityError, match=r"for each latent. Got 4 for 5 latents"):
         recover(X, codes, 5)
-    with pytest.raises(ValueError, match=r"'threshold' must be 'paper' or 'test'. Got 'best'"):
-        recover(X, codes, 4, threshold="best")
-    with pytest.raises(ValueError, match="max_coefficient == 0, must be >= 1"):
-        recover(X, codes, 4, max_coefficient=0)
-    with pytest.raises(ValueError, match="n_halves == 1, must be >= 2"):
-        recover(X, codes, 4, threshold="test", n_halves=1)
     with pytest.raises(ValueError, match="The 'score' must be one of"):
         recover(X, codes, 4, score="best")
     few = (codes != 2) | (np.cumsum(codes == 2) <= 4)
     with pytest.raises(ValueError, match=r"at least 5 rows for 4 latents. Environments 2 have not"):
         recover(X[few], codes[few], 4)
     with pytest.raises(ValueError, match="at least 9 rows"):
-        recover(X[few], codes[few], 4, threshold="test")
+        recover(X[few], codes[few], 4, rank_cut="test")
 
 
 def test_environments_that_do_not_tell_latents_apart_are_refused():
@@ -389,10 +272,78 @@ def test_environments_that_do_not_tell_latents_apart_are_refused():
         recover(X, codes, 2, rank_cut=1e6)
 
 
-@pytest.mark.parametrize("threshold", ["paper", "test"])
-def test_one_latent(threshold: Any):
+@pytest.mark.parametrize("rank_cut", [0.05, "test"])
+def test_one_latent(rank_cut: Any):
     X, codes, truth, _ = make(0, n_latents=1, n_features=3, n_samples=200)
-    found = recover(X, codes, 1, threshold=threshold, random_state=0)
+    found = recover(X, codes, 1, rank_cut=rank_cut, random_state=0)
     assert found.adjacency.tolist() == [[False]]
     assert found.targets.tolist() == [[False], [True]]
     assert mcc(truth.Z, X @ found.encoder.T) == pytest.approx(1.0)
+
+
+# The estimator
+
+
+METRICS = ["mcc", "shd", "shd_closure", "targets_right"]
+
+
+def world(**options: Any) -> Any:
+    settings = {"n_latents": 3, "n_features": 10, "n_samples": 3000, "random_state": 1}
+    return make_multi_node(**{**settings, **options})
+
+
+def test_the_papers_choices_are_the_defaults():
+    assert UMNICRL().get_params() == {
+        "n_latents": None,
+        "interventions": "hard",
+        "reference": None,
+        "scores": "gaussian",
+        "max_coefficient": 2,
+        "rank_cut": 0.05,
+        "random_state": None,
+    }
+
+
+@pytest.mark.parametrize("interventions", ["hard", "soft"])
+def test_exact_scores(interventions: Any):
+    data = world(intervention=interventions)
+    settings: dict[str, Any] = {"scores": ExactScores(data.truth), "rank_cut": 1e-6}
+    model: Any = UMNICRL(interventions=interventions, **settings).fit(data.X, data.y)
+    scores = evaluate(model, data, METRICS)
+    assert scores["shd_closure"] == 0
+    assert scores["targets_right"] == 1
+    assert model.result_.guarantee.latents == {"hard": "scale", "soft": "ancestors"}[interventions]
+    environments = read_environments(data.y)
+    by_function = umni_crl(data.X, environments, interventions=interventions, **settings)
+    np.testing.assert_array_equal(by_function.encoder(data.X), model.transform(data.X))
+
+
+def test_estimated_scores_and_names_of_environments():
+    data = world(n_samples=20_000, random_state=0)
+    labels = np.array(["control", "c", "b", "a"])[data.y]
+    result = UMNICRL(reference="control", random_state=0).fit(data.X, labels).result_
+    assert result.targets is not None
+    assert not result.targets[3].any()  # a, b, c, control
+    plain = UMNICRL(random_state=0).fit(data.X, data.y).result_
+    assert plain.targets is not None
+    expected = plain.targets[[3, 2, 1, 0]]
+    assert sorted(result.targets.T.tolist()) == sorted(expected.T.tolist())
+
+
+def test_fewer_environments_than_latents():
+    data = world()
+    kept = data.y < 3
+    with pytest.raises(IdentifiabilityError, match=r"for each latent. Got 2 for 3 latents"):
+        UMNICRL(3).fit(data.X[kept], data.y[kept])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"interventions": "do"}, {"max_coefficient": 0}, {"rank_cut": "best"}, {"rank_cut": 0.0}],
+    ids=str,
+)
+def test_wrong_parameters(wrong: dict[str, Any]):
+    (name,) = wrong
+    data = world(n_samples=50)
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of UMNICRL must be"):
+        UMNICRL(**wrong).fit(data.X, data.y)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.methods._layer_regression import Basis, fit_regression, held_out_errors
+from crlearn.published._layer_regression import Basis, fit_regression, held_out_errors
 
 X = np.random.default_rng(0).normal(size=(600, 2)) * [10.0, 0.1] + [5.0, -3.0]
 U = (X - [5.0, -3.0]) / [10.0, 0.1]
@@ -98,6 +98,6 @@ def test_few_rows_and_blocks(monkeypatch: pytest.MonkeyPatch):
     regression, _ = fit_regression(X[:12], U[:12, :1], rng())
     whole = regression(X)
     np.testing.assert_allclose(whole, U[:, :1], atol=1e-4)
-    monkeypatch.setattr("crlearn.methods._layer_regression._ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr("crlearn.published._layer_regression._ROWS_PER_BLOCK", 7)
     np.testing.assert_allclose(regression(X), whole, rtol=1e-12)
     assert regression(X[:0]).shape == (0, 1)

@@ -1,0 +1,22 @@
+"""The papers' algorithms as printed, each an estimator with the paper's choices as defaults.
+
+Errors of the papers and of their code are mended, and what differs is said in each module's text.
+The methods of the same settings in `crlearn.methods` do better; these stand beside them.
+"""
+
+from crlearn.published._lscale import LSCALEI, lscale_i
+from crlearn.published._score_layers import ScoreLayers, score_layers
+from crlearn.published._umni import UMNICRL, umni_crl
+
+# Every estimator class by name.
+ESTIMATORS = {method.__name__: method for method in (LSCALEI, UMNICRL, ScoreLayers)}
+
+__all__ = [
+    "ESTIMATORS",
+    "LSCALEI",
+    "UMNICRL",
+    "ScoreLayers",
+    "lscale_i",
+    "score_layers",
+    "umni_crl",
+]

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from crlearn import methods, published
+from crlearn.estimators import ESTIMATORS
+
+
+def test_ours_and_the_published_ones_are_there():
+    assert {*methods.ESTIMATORS, *published.ESTIMATORS} == set(ESTIMATORS)
+    assert not methods.ESTIMATORS.keys() & published.ESTIMATORS.keys()
+    assert ESTIMATORS["LSCALEI"] is published.LSCALEI
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_they_are_found_by_their_own_names(name: str):
+    assert ESTIMATORS[name].__name__ == name
+
+
+@pytest.mark.parametrize(
+    "name", ["LinearInterventionCRL", "MultiNodeCRL", "ObservationalCRL", *published.ESTIMATORS]
+)
+def test_what_belongs_to_the_one_cannot_be_given_to_the_other(name: str):
+    parameters = ESTIMATORS[name]().get_params()
+    assert len(parameters) <= 8
+    assert "estimator" not in parameters
+    assert ("scores" in parameters) == (name in published.ESTIMATORS)
