@@ -15,6 +15,11 @@ from numpy.typing import NDArray
 from crlearn import __version__
 from crlearn.graph import to_networkx
 
+# Nats of log evidence within which a competing structure explains the data about as well.
+CLOSE = 5.0
+# Latents or noises that agree less than this are another answer.
+SAME_ANSWER = 0.9
+
 LatentLevel = Literal["scale", "parents", "ancestors", "layers", "blocks", "span", "none"]
 GraphLevel = Literal["exact", "closure", "cpdag", "layers", "none"]
 
@@ -128,6 +133,12 @@ class GoodnessOfFit:
     p_value: float
     inflation: float = 1.0
 
+    def __str__(self) -> str:
+        return (
+            f"likelihood ratio {self.ratio:.1f}, {self.freedom} degrees of freedom, "
+            f"p = {self.p_value:.2g}"
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
@@ -149,6 +160,16 @@ class Alternative:
     layers: tuple[tuple[int, ...], ...] | None
     gap: float
     agreement: float
+
+    @property
+    def is_another_answer(self) -> bool:
+        """Whether its latents are not those of the answer."""
+        return self.agreement < SAME_ANSWER
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the data hardly speak against it: it is within five nats of the answer."""
+        return self.gap < CLOSE
 
 
 def installed_versions() -> dict[str, str]:
@@ -198,7 +219,7 @@ class Result:
     history
         Training curves, one array for each quantity.
     details
-        Method-specific quantities, named in the method's documentation.
+        Method-specific numbers, named in the method's documentation.
     device
         What the fit ran on.
     seconds
@@ -248,12 +269,78 @@ class Result:
         """The assumptions that the data contradict."""
         return tuple(check for check in self.checks if check.passed is False)
 
-    def __str__(self) -> str:
-        lines = [
-            f"{self.n_latents} latents in {self.seconds:.1f} s on {self.device}",
-            f"guarantee: {self.guarantee}",
-            *(f"check: {check}" for check in self.checks),
-        ]
+    @property
+    def edge_tests(self) -> dict[tuple[int, int], float]:
+        """P-value of each edge that was tested; a closure has edges that were not."""
+        if self.adjacency is None or self.edge_p_values is None:
+            return {}
+        tested = self.adjacency & (self.edge_p_values < 1)
+        edges = ((int(i), int(j)) for i, j in np.argwhere(tested))
+        return {edge: float(self.edge_p_values[edge]) for edge in edges}
+
+    @property
+    def close_alternatives(self) -> tuple[Alternative, ...]:
+        """The competing structures within five nats of the answer."""
+        return tuple(other for other in self.alternatives if other.is_close)
+
+    @property
+    def evidence_gap(self) -> float | None:
+        """Nats of log evidence over the best competing structure that is another answer.
+
+        None if no other answer was met.
+        """
+        gaps = (other.gap for other in self.alternatives if other.is_another_answer)
+        return min(gaps, default=None)
+
+    def summary(self) -> dict[str, str]:
+        """Return what was found, in a few words for each part that is there."""
+        parts: dict[str, str] = {}
         if self.adjacency is not None:
-            lines.insert(1, f"graph: {int(self.adjacency.sum())} edges")
-        return "\n".join(lines)
+            n_edges = int(self.adjacency.sum())
+            parts["graph"] = f"{n_edges} edge{'' if n_edges == 1 else 's'}"
+            if self.edge_tests:
+                parts["graph"] += f", the weakest with p = {max(self.edge_tests.values()):.2g}"
+        if self.layers is not None:
+            names = self.latent_names
+            listed = "; ".join(", ".join(names[i] for i in layer) for layer in self.layers)
+            parts["layers"] = f"childless latents first: {listed}"
+        if self.goodness_of_fit is not None:
+            parts["goodness of fit"] = str(self.goodness_of_fit)
+        if self.alternatives:
+            parts["alternatives"] = self._alternatives_in_words()
+        return parts
+
+    def _alternatives_in_words(self) -> str:
+        others = [other for other in self.close_alternatives if other.is_another_answer]
+        return (
+            f"{len(self.alternatives)} competing structures, {len(self.close_alternatives)} within "
+            f"{CLOSE:.0f} nats, {len(others)} of these with another answer"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.n_latents} latents in {self.seconds:.1f} s on {self.device}",
+                *(f"{name}: {words}" for name, words in self.summary().items()),
+                f"guarantee: {self.guarantee}",
+                *(f"check: {check}" for check in self.checks),
+            ]
+        )
+
+
+def fields_of_older_file(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a result from a file of crlearn 0.1, which kept some in `details`."""
+    details = dict(fields["details"])
+    names = ("layers", "blocks", "noise_encoder", "edge_p_values", "encoder_standard_errors")
+    moved: dict[str, Any] = {name: details.pop(name, None) for name in names}
+    if "likelihood_ratio" in details:
+        test = ("likelihood_ratio", "degrees_of_freedom", "p_value")
+        moved["goodness_of_fit"] = GoodnessOfFit(*(details.pop(name) for name in test))
+    if "evidence" in details:
+        details["log_evidence"] = -details.pop("evidence")
+    moved["alternatives"] = tuple(
+        Alternative(other["adjacency"], other["layers"], other["evidence_gap"], other["agreement"])
+        for other in details.pop("rivals", ())
+    )
+    details.pop("rival_gap", None)
+    return {**fields, **moved, "details": details}

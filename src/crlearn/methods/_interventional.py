@@ -57,16 +57,11 @@ def fit_check(name: str, fit: GoodnessOfFit, *, is_linear: bool) -> Check:
     return Check(name, None, f"{detail} for linear latents; nonlinear ones were fitted")
 
 
-def fit_details(
-    fit: GoodnessOfFit, found: NonlinearFit | None, noisy: NoisyFit | None
-) -> dict[str, Any]:
+def fit_details(found: NonlinearFit | None, noisy: NoisyFit | None) -> dict[str, Any]:
     """Return what the record of a fit says of its model."""
     return {
         "mechanisms": "linear" if found is None else "nonlinear",
         "noise": "gaussian" if noisy is None and not (found and found.any_noise) else "any",
-        "likelihood_ratio": fit.ratio,
-        "degrees_of_freedom": fit.freedom,
-        "p_value": fit.p_value,
         "bic": None if found is None else found.bic,
     }
 

@@ -64,6 +64,7 @@ from crlearn.likelihood import (
     LinearFit,
     LinearProblem,
     Moments,
+    NoisyFit,
     NonlinearFit,
     adjacency_of,
     edge_p_values,
@@ -84,7 +85,7 @@ from crlearn.methods._interventional import (
     with_any_noise,
 )
 from crlearn.methods._lscale import lscale_i
-from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.result import Check, GoodnessOfFit, Guarantee, LinearDecoder, LinearEncoder, Result
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -147,21 +148,24 @@ def linear_intervention_crl(
             visibility_check(problem.moments, environments.labels[groups.order]),
             fit_check("single-node interventions fit", fit, is_linear=found is None),
         ),
-        details={
-            **fit_details(fit, found, noisy),
-            **(
-                {
-                    "edge_p_values": edge_p_values(problem, linear),
-                    "encoder_standard_errors": standard_errors(problem, linear),
-                }
-                if noisy is None
-                else {
-                    "edge_p_values": noisy.edge_p_values,
-                    "encoder_standard_errors": noisy.standard_errors,
-                }
-            ),
-        },
+        **_tests(problem, linear, noisy, fit) if found is None else {},
+        details=fit_details(found, noisy),
     )
+
+
+def _tests(
+    problem: LinearProblem, linear: LinearFit, noisy: NoisyFit | None, fit: GoodnessOfFit
+) -> dict[str, Any]:
+    """Return the tests of the linear model, as fields of a result."""
+    if noisy is not None:
+        p_values, errors = noisy.edge_p_values, noisy.standard_errors
+    else:
+        p_values, errors = edge_p_values(problem, linear), standard_errors(problem, linear)
+    return {
+        "goodness_of_fit": fit,
+        "edge_p_values": p_values,
+        "encoder_standard_errors": errors,
+    }
 
 
 def published_lscale_i(

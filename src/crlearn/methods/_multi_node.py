@@ -135,11 +135,10 @@ def multi_node_crl(
             visibility_check(moments, environments.labels[order]),
             fit_check("interventions on sets of latents fit", fit, is_linear=found is None),
         ),
-        details={
-            **fit_details(fit, found, noisy),
-            "edge_p_values": answer.edge_p_values,
-            "encoder_standard_errors": answer.standard_errors,
-        },
+        goodness_of_fit=fit if found is None else None,
+        edge_p_values=answer.edge_p_values,
+        encoder_standard_errors=answer.standard_errors,
+        details=fit_details(found, noisy),
     )
 
 

@@ -3,7 +3,7 @@
 Latents follow nonlinear mechanisms with additive Gaussian noise, and nothing is intervened on. The
 latents are then determined up to mixtures with their own layer and the layers upstream, and their
 exogenous noises up to mixtures inside their layer; a layer holds the latents with the same longest
-path to a leaf. Inside a layer nothing more can be recovered, and no single edge either.
+path to a childless latent. Inside a layer nothing more can be recovered, and no single edge either.
 
 The paper reads the layers from the Jacobian of the score (`crlearn.methods._score_layers`). That
 works with exact scores; with scores that are estimated from samples it is at the level of chance.
@@ -11,11 +11,11 @@ This implementation maximises a likelihood of the whole model:
 
 1. X is reduced to the span of the mixing and whitened.
 2. Encoder, mechanisms and order are fitted together, from many starts
-   (`crlearn.likelihood.fit_observational`); structures are compared by their evidence.
-3. Layers are read from the mechanisms that were found. Rivals, structures that explain the data
-   nearly as well, are kept with their evidence.
-4. Two checks: whether the fit explains more than a Gaussian could by luck, and whether a rival with
-   another answer explains the data as well.
+   (`crlearn.likelihood.fit_observational`); structures are compared by their log evidence.
+3. Layers are read from the mechanisms that were found. Competing structures, which explain the data
+   nearly as well, are kept with their log evidence.
+4. Two checks: whether the fit explains more than a Gaussian could by luck, and whether a competing
+   structure with another answer explains the data as well.
 
 Cost: one pass to reduce X; `fit_observational` says what the search takes.
 
@@ -41,7 +41,6 @@ from crlearn.base import BaseCRL
 from crlearn.inputs import Scaling, whitening
 from crlearn.likelihood import Rival, adjacency_of, fit_observational
 from crlearn.methods._observational_checks import (
-    best_other_answer,
     determination_check,
     environment_checks,
     nonlinearity_check,
@@ -49,7 +48,7 @@ from crlearn.methods._observational_checks import (
     visibility_check,
 )
 from crlearn.methods._score_layers import check_enough_rows, layers_from_scores
-from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.scores import make_jacobian
 
 Matrix = NDArray[np.floating]
@@ -112,20 +111,19 @@ def observational_crl(
     latents = LinearEncoder(fit.H @ whitener.matrix, whitener.offset)
     scale = _units(latents, X)
     encoder = LinearEncoder(latents.matrix * scale[:, None], latents.offset)
-    other = best_other_answer(fit)
+    alternatives = tuple(_alternative(other) for other in fit.rivals)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=GUARANTEE,
-        checks=(*column_checks, nonlinearity_check(fit), determination_check(fit, other)),
+        checks=(*column_checks, nonlinearity_check(fit), determination_check(fit, alternatives)),
+        noise_encoder=MechanismNoise(latents, fit.mechanisms, scale),
+        layers=_childless_first(fit.layers),
+        alternatives=alternatives,
         details={
-            "noise_encoder": MechanismNoise(latents, fit.mechanisms, scale),
-            "layers": _leaves_first(fit.layers),
             "adjacency": adjacency_of(fit.graph),
-            "evidence": float(fit.evidence),
+            "log_evidence": -float(fit.evidence),
             "gain_over_gaussian": float(fit.gain),
-            "rival_gap": None if other is None else float(other.evidence_gap),
-            "rivals": tuple(_plain(rival) for rival in fit.rivals),
         },
     )
 
@@ -158,18 +156,18 @@ def _units(latents: LinearEncoder, X: Matrix) -> Matrix:
     return signs / latents(X).std(axis=0)
 
 
-def _leaves_first(layers: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Turn layers around: fits have the roots first, `crlearn.graph.layers` has the leaves."""
+def _childless_first(layers: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Reverse layers: fits have the roots first, `crlearn.graph.layers` the childless latents."""
     return tuple(tuple(int(latent) for latent in layer) for layer in reversed(layers))
 
 
-def _plain(rival: Rival) -> dict[str, Any]:
-    return {
-        "layers": _leaves_first(rival.layers),
-        "adjacency": adjacency_of(rival.graph),
-        "evidence_gap": float(rival.evidence_gap),
-        "agreement": float(rival.agreement),
-    }
+def _alternative(other: Rival) -> Alternative:
+    return Alternative(
+        adjacency=adjacency_of(other.graph),
+        layers=_childless_first(other.layers),
+        gap=float(other.evidence_gap),
+        agreement=float(other.agreement),
+    )
 
 
 # The paper
@@ -209,11 +207,9 @@ def published_observational_crl(
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=GUARANTEE,
         checks=(*column_checks, *shape_checks, visibility_check(found, tested=tested)),
-        details={
-            "noise_encoder": found.noise_encoder,
-            "layers": tuple(tuple(layer.tolist()) for layer in found.layers),
-            **found.diagnostics,
-        },
+        noise_encoder=found.noise_encoder,
+        layers=tuple(tuple(layer.tolist()) for layer in found.layers),
+        details=found.diagnostics,
     )
 
 
@@ -261,7 +257,7 @@ class ObservationalCRL(BaseCRL):
     >>> world = make_observational(n_latents=4, graph="y", random_state=0)
     >>> exact = ExactJacobians(world.truth)
     >>> model = ObservationalCRL(estimator="paper", scores=exact, random_state=0).fit(world.X)
-    >>> model.layers_  # from the leaves up
+    >>> model.layers_  # childless latents first
     [[2, 3], [1], [0]]
     >>> model.noises(world.X).shape
     (1000, 4)
@@ -306,13 +302,14 @@ class ObservationalCRL(BaseCRL):
 
     @property
     def layers_(self) -> list[list[int]]:
-        """Latents of each layer, from the leaves up, as `crlearn.graph.layers` has them."""
-        return [list(layer) for layer in self._fitted_result().details["layers"]]
+        """Latents of each layer, childless ones first, as `crlearn.graph.layers` has them."""
+        return [list(layer) for layer in self._fitted_result().layers or ()]
 
     def noises(self, X: ArrayLike) -> Matrix:
         """Return the exogenous noises of each row of `X`, in the units and order of the latents."""
         check_is_fitted(self)
-        return self._encoded(X, self.result_.details["noise_encoder"], "noises")
+        assert self.result_.noise_encoder is not None
+        return self._encoded(X, self.result_.noise_encoder, "noises")
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         result = self._recovered(X, seed)

@@ -1,4 +1,4 @@
-"""What speaks against a fit to observational data: Gaussian data, rivals, scores without layers.
+"""What speaks against a fit to observational data: Gaussian data, other answers, no layers.
 
 Linear effects with Gaussian noise make Gaussian data, and no axes of a Gaussian differ from others:
 whatever is found there means nothing. Close to that, several answers explain the data equally well.
@@ -6,22 +6,19 @@ whatever is found there means nothing. Close to that, several answers explain th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
-from crlearn.likelihood import ObservationalFit, Rival
+from crlearn.likelihood import ObservationalFit
 from crlearn.methods._score_layers import LayerRecovery
-from crlearn.result import Check
+from crlearn.result import CLOSE, SAME_ANSWER, Alternative, Check
 
 Matrix = NDArray[np.floating]
 
-# A rival whose noises agree less than this with those of the best is another answer.
-_SAME_ANSWER = 0.9
-# Nats that the best must be better than any other answer.
-_ENOUGH_NATS = 5.0
 # Level of the tests for Gaussian data.
 _GAUSSIAN = 0.01
 _NOT_GAUSSIAN = "data are not Gaussian"
@@ -34,12 +31,6 @@ _ONLY_THE_SPAN = (
 # Of the likelihood
 
 
-def best_other_answer(fit: ObservationalFit) -> Rival | None:
-    """Return the best rival whose noises are not those of the fit."""
-    others = [rival for rival in fit.rivals if rival.agreement < _SAME_ANSWER]
-    return min(others, key=lambda rival: rival.evidence_gap, default=None)
-
-
 def luck_of_a_gaussian(n_latents: int) -> float:
     """Return the gain in nats that Gaussian data may reach, as axes are chosen for them.
 
@@ -47,7 +38,7 @@ def luck_of_a_gaussian(n_latents: int) -> float:
     plus four standard deviations and five nats.
     """
     half = n_latents * (n_latents - 1) / 4
-    return half + 4 * np.sqrt(half) + _ENOUGH_NATS
+    return half + 4 * np.sqrt(half) + CLOSE
 
 
 def nonlinearity_check(fit: ObservationalFit) -> Check:
@@ -62,20 +53,24 @@ def nonlinearity_check(fit: ObservationalFit) -> Check:
     return Check(name, False, f"{gained}: {_ONLY_THE_SPAN}")
 
 
-def determination_check(fit: ObservationalFit, other: Rival | None) -> Check:
+def determination_check(fit: ObservationalFit, alternatives: Sequence[Alternative]) -> Check:
     """Check that no other answer explains the data as well."""
     name = "structure is determined by the data"
     if len(fit.H) == 1:
         return Check(name, None, "a single latent has no structure")
-    if other is None:
-        return Check(name, True, f"all {len(fit.rivals)} rivals that were kept are the same answer")
-    passed = bool(other.evidence_gap >= _ENOUGH_NATS)
+    others = [other for other in alternatives if other.is_another_answer]
+    if not others:
+        same = f"all {len(alternatives)} competing structures that were kept are the same answer"
+        return Check(name, True, same)
+    best = min(others, key=lambda other: other.gap)
     detail = (
-        f"the best rival with another answer (agreement of noises {other.agreement:.2f}, below "
-        f"{_SAME_ANSWER}) is {other.evidence_gap:.1f} nats worse, and {_ENOUGH_NATS:.0f} are "
-        f"asked for; the fit is {fit.gain:.1f} nats better than a Gaussian"
+        "the best competing structure with another answer (agreement of noises "
+        f"{best.agreement:.2f}, below {SAME_ANSWER}) is {best.gap:.1f} nats behind, and "
+        f"{CLOSE:.0f} are asked for; the fit is {fit.gain:.1f} nats better than a Gaussian"
     )
-    return Check(name, passed, detail if passed else f"{detail}; see result_.details['rivals']")
+    if best.is_close:
+        return Check(name, False, f"{detail}; see result_.alternatives")
+    return Check(name, True, detail)
 
 
 # Of the published algorithm
