@@ -13,7 +13,6 @@ from crlearn.result import (
     LinearDecoder,
     LinearEncoder,
     Result,
-    fields_of_older_file,
 )
 
 GUARANTEE = Guarantee("scale", "exact", "each variable up to scale; graph exact")
@@ -96,33 +95,6 @@ def test_edges_of_a_closure_that_were_not_tested_have_no_p_value():
     )
     assert untested.edge_tests == {}
     assert "weakest" not in str(untested)
-
-
-def test_details_of_older_files_become_fields():
-    adjacency = np.eye(2, k=1, dtype=bool)
-    details = {
-        "layers": ((1,), (0,)),
-        "noise_encoder": ENCODER,
-        "likelihood_ratio": 3.0,
-        "degrees_of_freedom": 2,
-        "p_value": 0.2,
-        "evidence": 12.0,
-        "rival_gap": 4.0,
-        "rivals": (
-            {"adjacency": adjacency, "layers": ((0, 1),), "evidence_gap": 4.0, "agreement": 0.5},
-        ),
-        "mechanisms": "linear",
-    }
-    fields = {"encoder": ENCODER, "guarantee": GUARANTEE, "details": details}
-    result = Result(**fields_of_older_file(fields))
-    assert result.layers == ((1,), (0,))
-    assert result.noise_encoder is ENCODER
-    assert result.goodness_of_fit == GoodnessOfFit(3.0, 2, 0.2)
-    assert result.evidence_gap == 4.0
-    assert result.alternatives[0].layers == ((0, 1),)
-    assert result.blocks is None
-    assert result.details == {"log_evidence": -12.0, "mechanisms": "linear"}
-    assert "layers" in details  # what came in is not changed
 
 
 def test_a_result_cannot_be_changed():

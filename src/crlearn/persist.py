@@ -234,10 +234,6 @@ def _decode_record(record: tuple[str, str], fields: dict[str, Any]) -> Any:
     module, name = record
     if name not in _RECORDS.get(module, ()):
         raise CorruptFileError(f"The file names a class '{name}' that crlearn does not read.")
-    if name == "Result" and "alternatives" not in fields:
-        from crlearn.result import fields_of_older_file
-
-        fields = fields_of_older_file(fields)
     return getattr(import_module(module), name)(**fields)
 
 

@@ -326,21 +326,3 @@ class Result:
                 *(f"check: {check}" for check in self.checks),
             ]
         )
-
-
-def fields_of_older_file(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result from a file of crlearn 0.1, which kept some in `details`."""
-    details = dict(fields["details"])
-    names = ("layers", "blocks", "noise_encoder", "edge_p_values", "encoder_standard_errors")
-    moved: dict[str, Any] = {name: details.pop(name, None) for name in names}
-    if "likelihood_ratio" in details:
-        test = ("likelihood_ratio", "degrees_of_freedom", "p_value")
-        moved["goodness_of_fit"] = GoodnessOfFit(*(details.pop(name) for name in test))
-    if "evidence" in details:
-        details["log_evidence"] = -details.pop("evidence")
-    moved["alternatives"] = tuple(
-        Alternative(other["adjacency"], other["layers"], other["evidence_gap"], other["agreement"])
-        for other in details.pop("rivals", ())
-    )
-    details.pop("rival_gap", None)
-    return {**fields, **moved, "details": details}
