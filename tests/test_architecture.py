@@ -87,6 +87,7 @@ def test_every_test_file_mirrors_a_source_file():
         "test_documentation",
         "test_common",
         "test_equivariance",
+        "test_warnings",
     }
     for path in tests.rglob("test_*.py"):
         if path.stem in whole_library:
