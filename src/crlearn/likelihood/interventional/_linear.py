@@ -25,6 +25,7 @@ from crlearn.likelihood.nodes._linear import (
     objective,
     predicted,
 )
+from crlearn.result import GoodnessOfFit
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -63,20 +64,6 @@ class LinearFit:
     H: Matrix
     adjacency: BoolMatrix
     value: float
-
-
-@dataclass(frozen=True)
-class GoodnessOfFit:
-    """Likelihood ratio to the saturated model, degrees of freedom, p-value.
-
-    The ratio is calibrated: noise need not be Gaussian for its p-value to hold. `inflation` is how
-    much larger than under Gaussian noise it was expected to be.
-    """
-
-    ratio: float
-    freedom: int
-    p_value: float
-    inflation: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
