@@ -156,14 +156,16 @@ def environments_renamed(data: Data) -> Data:
 WAYS = [shifted_and_scaled, other_units, columns_permuted, rows_permuted, environments_renamed]
 WITHOUT_LABELS = {"PCABaseline", "ICABaseline", "ObservationalCRL"}
 
+Way = Callable[[Data], Data]
+
 # What is known not to hold, and why.
-EXCEPTIONS = {
+EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("IVAE", columns_permuted): "each feature has random first weights of its own",
     ("IVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("IVAE", environments_renamed): "each environment has a random first prior of its own",
 }
 # What holds less closely than the tolerance of the case, how far, and why.
-APPROXIMATE = {
+APPROXIMATE: dict[tuple[str, Way], tuple[float, str]] = {
     ("EmpiricalBayesCRL", rows_permuted): (2e-3, "the ridge is chosen on halves by position"),
 }
 
@@ -186,7 +188,7 @@ def in_places(matrix: Any, places: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
 @pytest.mark.parametrize(("name", "way"), PAIRS)
-def test_the_answer_is_the_same(name: str, way: Callable[[Data], Data]):
+def test_the_answer_is_the_same(name: str, way: Way):
     case = CASES[name]
     other_data = way(case.data())
     plain, other = case.plain(), case.fit(other_data)
@@ -201,7 +203,7 @@ def test_the_answer_is_the_same(name: str, way: Callable[[Data], Data]):
     if one.adjacency is not None:
         assert (in_places(two.adjacency, counterpart) == one.adjacency).all()
     if one.layers is not None:
-        place = np.argsort(counterpart)
+        place = np.argsort(counterpart).tolist()
         assert [{place[i] for i in layer} for layer in two.layers] == [*map(set, one.layers)]
     if one.targets is not None:
         by_label = slice(None, None, -1 if way is environments_renamed else None)

@@ -170,7 +170,7 @@ class TestTheLikelihood:
         mirrored = np.concatenate([white, white[:, ::-1]])
         said = r"determined by the data: fails .* nats behind.* see result_\.alternatives"
         with pytest.warns(AssumptionWarning, match=said):
-            model = ObservationalCRL(random_state=0).fit(mirrored)
+            model: Any = ObservationalCRL(random_state=0).fit(mirrored)
         assert model.result_.evidence_gap < 5
         assert any(other.is_another_answer for other in model.result_.close_alternatives)
 

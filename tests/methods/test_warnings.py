@@ -72,7 +72,7 @@ def ivae() -> Any:
 
 def much_at_once() -> Any:
     """Compiling takes most of the time, so that one fit shows all."""
-    world = make_segments(2, n_samples=60, n_segments=6, random_state=0)
+    world: Any = make_segments(2, n_samples=60, n_segments=6, random_state=0)
     y = world.y % 2
     y[:2] = 2  # a third environment, of two rows
     model = IVAE(

@@ -81,7 +81,7 @@ def test_a_random_rotation_is_at_chance(name: str):
         evaluate(Answer(rotation), data, [name])
         for rotation in ortho_group.rvs(4, size=N_ROTATIONS, random_state=2)
     ]
-    chance = found[0].chance[name]
+    chance: Any = found[0].chance[name]
     values = np.array([scores[name] for scores in found])
     assert chance == pytest.approx(values.mean(), abs=4 * values.std() / np.sqrt(N_ROTATIONS))
     assert METRICS[name].larger_is_better
