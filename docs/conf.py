@@ -34,6 +34,7 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 default_role = "code"
 myst_heading_anchors = 3
+myst_enable_extensions = ["deflist"]  # for the glossary
 
 sphinx_gallery_conf = {
     "examples_dirs": [str(HERE.parent / "examples")],

@@ -12,7 +12,6 @@ recovers the variables and the graph.
 # ----
 import matplotlib.pyplot as plt
 import networkx as nx
-import numpy as np
 
 from crlearn import LinearInterventionCRL
 from crlearn.data import make_linear_interventional
@@ -37,10 +36,9 @@ print(model.result_)
 # The likelihood ratio compares the fit with a Gaussian of its own for every environment: a small
 # p-value would say that some environment does more than change one latent. Every edge has a
 # p-value, too: how much worse the data fit without it, with everything else fitted anew.
-details = model.result_.details
-print(f"likelihood ratio {details['likelihood_ratio']:.1f}, p = {details['p_value']:.2f}")
-for i, j in np.argwhere(model.result_.adjacency):
-    print(f"z{i} -> z{j}: p = {details['edge_p_values'][i, j]:.1e}")
+print(model.result_.goodness_of_fit)
+for (i, j), p_value in model.result_.edge_tests.items():
+    print(f"z{i} -> z{j}: p = {p_value:.1e}")
 
 # %%
 # Against the truth

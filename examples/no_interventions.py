@@ -28,13 +28,13 @@ print(world)
 # ---
 model = ObservationalCRL(n_latents=4, random_state=0).fit(world.X)
 print(model.result_)
-print("layers, from the leaves up:", model.layers_)
+print("layers, childless latents first:", model.layers_)
 
 # %%
 # Noises, true against recovered
 # ------------------------------
-# Exogenous noises are recovered up to mixtures inside a layer: one by one above the leaves, and
-# the two leaves only together. No method can do better.
+# Exogenous noises are recovered up to mixtures inside a layer: one by one above the childless
+# latents, and these two only together. No method can do better.
 noises = model.noises(world.X)
 figure, axes = plt.subplots(1, 4, figsize=(9, 2.4), layout="constrained")
 for j, ax in enumerate(axes):
@@ -62,14 +62,11 @@ print("chance:", round(chance_level("mcc", 4), 2))
 # %%
 # How sure is it?
 # ---------------
-# The fit is compared with a Gaussian, which has no structure, and with rivals: other structures
-# that were met in the search. Differences of evidence are in nats; five are a factor of 150.
-details = model.result_.details
-print(f"better than a Gaussian by {details['gain_over_gaussian']:.0f} nats")
-for rival in details["rivals"][:3]:
-    print(
-        f"rival: {rival['evidence_gap']:.1f} nats worse, noises agree to {rival['agreement']:.2f}"
-    )
+# The fit is compared with a Gaussian, which has no structure, and with competing structures that
+# were met in the search. Differences of log evidence are in nats; five are a factor of 150.
+print(f"better than a Gaussian by {model.result_.details['gain_over_gaussian']:.0f} nats")
+for other in model.result_.alternatives[:3]:
+    print(f"{other.gap:.1f} nats behind, noises agree to {other.agreement:.2f}")
 
 # %%
 # Data that do not tell

@@ -56,9 +56,7 @@ plt.show()
 # ---------------
 # One test says whether the whole answer, encoder, graph and targets, fits as well as a Gaussian of
 # its own for every environment. A wrong set of targets does not pass it.
-details = model.result_.details
-print(f"likelihood ratio {details['likelihood_ratio']:.1f}", end=", ")
-print(f"{details['degrees_of_freedom']} degrees of freedom, p = {details['p_value']:.2f}")
+print(model.result_.goodness_of_fit)
 
 # %%
 # Against the truth

@@ -19,6 +19,7 @@ from crlearn.cli._choices import methods, read_settings, read_value, worlds
 from crlearn.cli._files import TABLE_TYPES, Run, read_data
 from crlearn.data import Dataset, make_observational, make_segments, to_anndata, write_table
 from crlearn.persist import save
+from crlearn.result import Alternative, GoodnessOfFit
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -193,11 +194,24 @@ class TestFit:
 
     def test_layers_are_in_the_result_file(self, pca_run: Path, world: Path, tmp_path: Path):
         model, dataset = crlearn.load(pca_run / "model.crl"), crlearn.load(world)
-        details = {"layers": ((1,), (0,)), "gain": 3.5, "rivals": ({"gap": 1.0},)}
-        model.result_ = replace(model.result_, details=details)
+        other = Alternative(np.eye(2, k=1, dtype=bool), ((1,), (0,)), gap=1.0, agreement=0.5)
+        model.result_ = replace(
+            model.result_,
+            layers=((1,), (0,)),
+            goodness_of_fit=GoodnessOfFit(10.5, 7, 0.25),
+            alternatives=(other,),
+            details={"gain": 3.5, "table": np.eye(2)},
+        )
         Run(tmp_path, model, world, None, dataset.names).write(dataset)
         result = json.loads((tmp_path / "result.json").read_text())
-        assert result["details"] == {"layers": [[1], [0]], "gain": 3.5}
+        assert result["details"] == {"gain": 3.5}
+        assert result["layers"] == [[1], [0]]
+        assert result["blocks"] is None
+        assert result["goodness_of_fit"]["p_value"] == 0.25
+        assert result["evidence_gap"] == 1.0
+        (found,) = result["alternatives"]
+        assert found["adjacency"] == [[False, True], [False, False]]
+        assert (found["gap"], found["agreement"]) == (1.0, 0.5)
 
     def test_only_x_and_y_reach_the_method(self, pca_run: Path, world: Path):
         model = crlearn.load(pca_run / "model.crl")

@@ -5,7 +5,15 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.result import (
+    Alternative,
+    Check,
+    GoodnessOfFit,
+    Guarantee,
+    LinearDecoder,
+    LinearEncoder,
+    Result,
+)
 
 GUARANTEE = Guarantee("scale", "exact", "each variable up to scale; graph exact")
 ENCODER = LinearEncoder(np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]]), np.array([1.0, 0.0, 0.0]))
@@ -28,7 +36,7 @@ def test_graph_carries_the_names_of_the_latents():
     assert result.graph is not None
     assert list(result.graph.nodes) == ["z0", "z1"]
     assert list(result.graph.edges) == [("z0", "z1")]
-    assert "graph: 1 edges" in str(result)
+    assert "graph: 1 edge\n" in str(result)
 
 
 def test_no_graph_without_adjacency():
@@ -45,6 +53,48 @@ def test_failed_checks_and_their_words():
     assert result.failed_checks == (checks[1],)
     assert "enough environments: fails (2 of 5)" in str(result)
     assert "smoothness: untested" in str(result)
+
+
+def other(gap: float, agreement: float) -> Alternative:
+    return Alternative(np.zeros((2, 2), dtype=bool), ((0, 1),), gap, agreement)
+
+
+def test_alternatives_are_close_within_five_nats():
+    result = Result(ENCODER, GUARANTEE, alternatives=(other(1.0, 0.99), other(4.9, 0.2)))
+    assert len(result.close_alternatives) == 2
+    assert result.evidence_gap == 4.9  # the nearest is the same answer
+    said = "alternatives: 2 competing structures, 2 within 5 nats, 1 of these with another answer"
+    assert said in str(result)
+    far = Result(ENCODER, GUARANTEE, alternatives=(other(5.1, 0.2),))
+    assert far.close_alternatives == ()
+    assert Result(ENCODER, GUARANTEE).evidence_gap is None
+    assert "alternatives" not in str(Result(ENCODER, GUARANTEE))
+
+
+def test_tests_of_the_model_and_of_its_edges():
+    result = Result(
+        ENCODER,
+        GUARANTEE,
+        adjacency=np.array([[False, True], [False, False]]),
+        edge_p_values=np.array([[1.0, 0.004], [1.0, 1.0]]),
+        goodness_of_fit=GoodnessOfFit(12.34, 9, 0.2),
+        layers=((1,), (0,)),
+    )
+    assert result.edge_tests == {(0, 1): 0.004}
+    assert "graph: 1 edge, the weakest with p = 0.004" in str(result)
+    assert "goodness of fit: likelihood ratio 12.3, 9 degrees of freedom, p = 0.2" in str(result)
+    assert "layers: childless latents first: z1; z0" in str(result)
+
+
+def test_edges_of_a_closure_that_were_not_tested_have_no_p_value():
+    untested = Result(
+        ENCODER,
+        GUARANTEE,
+        adjacency=np.array([[False, True], [False, False]]),
+        edge_p_values=np.ones((2, 2)),
+    )
+    assert untested.edge_tests == {}
+    assert "weakest" not in str(untested)
 
 
 def test_a_result_cannot_be_changed():

@@ -163,8 +163,7 @@ class TestDone:
     ):
         def fit(model: Any, X: Any, y: Any = None) -> Any:
             PCABaseline.fit(model, X, y)
-            encoder = {"noise_encoder": model.result_.encoder}
-            model.result_ = replace(model.result_, details=encoder)
+            model.result_ = replace(model.result_, noise_encoder=model.result_.encoder)
             return model
 
         monkeypatch.setattr("own_methods.Rehearsed.fit", fit)

@@ -135,9 +135,9 @@ class TestBest:
         assert self.best(study, [rows[0], failed], "mcc") == []
 
     def test_nobody_is_best_in_nats(self, definition: dict[str, Any]):
-        nats = Study.from_dict("tiny", {**definition, "metrics": ["rival_gap"]})
-        two = [row("A", "rival_gap", 0.5), row("B", "rival_gap", 1.0)]
-        assert self.best(nats, two, "rival_gap") == []
+        nats = Study.from_dict("tiny", {**definition, "metrics": ["evidence_gap"]})
+        two = [row("A", "evidence_gap", 0.5), row("B", "evidence_gap", 1.0)]
+        assert self.best(nats, two, "evidence_gap") == []
 
     def test_a_reference_that_knows_the_truth_does_not_compete(self, definition: dict[str, Any]):
         entry = {"method": "own_methods.Rehearsed", "variant": "from the truth"}

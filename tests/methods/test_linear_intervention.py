@@ -33,7 +33,8 @@ class TestRecovery:
         assert scores["scale_error"] < 0.1
         assert scores["shd"] == 0
         assert model.result_.details["mechanisms"] == "linear"
-        assert model.result_.details["edge_p_values"][model.result_.adjacency].max(initial=0) < 1e-3
+        assert model.result_.goodness_of_fit.p_value > 1e-3
+        assert max(model.result_.edge_tests.values(), default=0) < 1e-3
 
     @pytest.mark.parametrize("seed", range(3))
     def test_soft_interventions(self, seed: int):
@@ -46,6 +47,8 @@ class TestRecovery:
         data = world(n_latents=3, mechanism="quadratic", variance_factor=5.0, n_samples=2000)
         model = fitted(data)
         assert model.result_.details["mechanisms"] == "nonlinear"
+        assert model.result_.goodness_of_fit is None  # the linear tests are not of this model
+        assert model.result_.edge_p_values is None
         scores = evaluate(model, data)
         assert scores["mcc"] > 0.995
         assert scores["shd"] == 0

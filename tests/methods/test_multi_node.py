@@ -33,9 +33,8 @@ class TestRecovery:
         assert scores["mcc"] > 0.999
         assert scores["shd"] == 0
         assert scores["targets_right"] == 1
-        details = model.result_.details
-        assert details["p_value"] > 1e-3
-        assert details["edge_p_values"][model.result_.adjacency].max(initial=0) < 1e-3
+        assert model.result_.goodness_of_fit.p_value > 1e-3
+        assert max(model.result_.edge_tests.values(), default=0) < 1e-3
 
     @pytest.mark.parametrize("seed", range(3))
     def test_soft_interventions(self, seed: int):
@@ -49,6 +48,7 @@ class TestRecovery:
         model = fitted(data)
         scores = evaluate(model, data, METRICS)
         assert model.result_.details["mechanisms"] == "nonlinear"
+        assert model.result_.goodness_of_fit is None  # the linear test is not of this model
         assert scores["mcc"] > 0.995
         assert scores["shd"] == 0
         assert scores["targets_right"] == 1

@@ -7,23 +7,16 @@ import numpy as np
 import pytest
 
 from crlearn.methods._observational_checks import (
-    best_other_answer,
     determination_check,
     luck_of_a_gaussian,
     nonlinearity_check,
 )
-
-
-@dataclass(frozen=True)
-class FakeRival:
-    evidence_gap: float
-    agreement: float
+from crlearn.result import Alternative
 
 
 @dataclass(frozen=True)
 class FakeFit:
-    gain: float = 500.0
-    rivals: tuple[FakeRival, ...] = ()
+    score: float = 500.0
     n_latents: int = 4
 
     @property
@@ -47,26 +40,23 @@ def test_a_gain_that_luck_could_give_is_none():
     assert nonlinearity_check(fit(0.0, n_latents=1)).passed is None
 
 
-def test_the_best_other_answer_is_no_twin():
-    twin, far, near = FakeRival(0.1, 0.99), FakeRival(30.0, 0.2), FakeRival(3.0, 0.5)
-    assert best_other_answer(fit(rivals=(twin, far, near))) is near
-    assert best_other_answer(fit(rivals=(twin,))) is None
+def other(gap: float, agreement: float) -> Alternative:
+    return Alternative(np.zeros((4, 4), dtype=bool), None, gap, agreement)
 
 
 @pytest.mark.parametrize(("gap", "passed"), [(4.9, False), (5.1, True)])
-def test_a_rival_within_five_nats_leaves_the_structure_open(gap: float, passed: bool):
-    found = fit(rivals=(FakeRival(np.float64(gap), 0.6),))  # a number as fits have them
-    check = determination_check(found, best_other_answer(found))
+def test_another_answer_within_five_nats_leaves_the_structure_open(gap: float, passed: bool):
+    twin, far = other(0.1, 0.99), other(30.0, 0.2)
+    check = determination_check(fit(), (twin, far, other(np.float64(gap), 0.6)))
     assert check.passed is passed  # only False itself is reported
     assert "agreement of noises 0.60, below 0.9" in check.detail
-    assert f"{gap} nats worse, and 5 are asked for" in check.detail
+    assert f"{gap} nats behind, and 5 are asked for" in check.detail
     assert "500.0 nats better than a Gaussian" in check.detail
-    assert ("result_.details['rivals']" in check.detail) is not passed
+    assert ("result_.alternatives" in check.detail) is not passed
 
 
-def test_rivals_that_agree_leave_nothing_open():
-    found = fit(rivals=(FakeRival(0.1, 0.95),))
-    check = determination_check(found, best_other_answer(found))
+def test_structures_that_agree_leave_nothing_open():
+    check = determination_check(fit(), (other(0.1, 0.95),))
     assert check.passed
-    assert "all 1 rivals" in check.detail
-    assert determination_check(fit(n_latents=1), None).passed is None
+    assert "all 1 competing structures" in check.detail
+    assert determination_check(fit(n_latents=1), ()).passed is None

@@ -80,13 +80,13 @@ def test_linear_maps_are_in_true_order():
 
 
 def test_stated_quantities_come_first():
-    details = {
+    stated = {
         "layers": [[0, 1], [2]],
         "blocks": [[0], [1, 2]],
         "noise_encoder": lambda X: X + 1,
     }
     decoder = LinearDecoder(np.ones((3, 3)), np.zeros(3))
-    found = comparison([0, 1, 2], adjacency=CHAIN, details=details, decoder=decoder)
+    found = comparison([0, 1, 2], adjacency=CHAIN, decoder=decoder, **stated)
     np.testing.assert_array_equal(found.mixing_hat, np.ones((3, 3)))
     assert found.layers_hat == [[0, 1], [2]]
     assert found.blocks_hat == [[0], [1, 2]]

@@ -12,7 +12,7 @@ from crlearn import ICABaseline, PCABaseline
 from crlearn.data import Dataset, make_latent_anm, make_linear_interventional
 from crlearn.metrics import match
 from crlearn.report import write_report
-from crlearn.result import Check, Guarantee
+from crlearn.result import Alternative, Check, GoodnessOfFit, Guarantee
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -100,14 +100,47 @@ def test_page_of_a_model_that_recovers_noises_and_layers(
     found = with_result(
         model,
         guarantee=Guarantee("layers", "layers", "up to layers"),
-        details={"noise_encoder": model.result_.encoder, "layers": ((1, 2), (0,))},
+        noise_encoder=model.result_.encoder,
+        layers=((1, 2), (0,)),
     )
     document = parse(source_of(tmp_path, found, world))
     assert "recovered-and-true-noises" in titles(document)
     assert {"true noise", "recovered noise", "true latent"} <= set(document.text)
-    assert any("From the leaves up: z1, z2; z0." in text for text in document.text)
+    assert any("Childless latents first: z1, z2; z0." in text for text in document.text)
     own_data = parse(source_of(tmp_path, found, Dataset(world.X)))
     assert "recovered-and-true-noises" not in titles(own_data)
+
+
+def test_page_of_a_model_that_tests_its_graph(
+    parse, tmp_path: Path, world: Dataset, model: PCABaseline
+):
+    adjacency = np.eye(3, k=1, dtype=bool)
+    found = with_result(
+        model,
+        adjacency=adjacency,
+        edge_p_values=np.where(adjacency, 0.0125, 1.0),
+        goodness_of_fit=GoodnessOfFit(10.5, 7, 0.25),
+    )
+    document = parse(source_of(tmp_path, found))
+    assert any("likelihood ratio 10.5, 7 degrees of freedom, p = 0.25" in t for t in document.text)
+    assert [text for text in document.text if text.startswith("z0 →")] == ["z0 → z1"]
+    assert document.text.count("0.013") == 2
+    assert "competing-structures" not in titles(document)
+
+
+def test_page_of_a_model_with_alternatives(parse, tmp_path: Path, model: PCABaseline):
+    none, chain = np.zeros((3, 3), dtype=bool), np.eye(3, k=1, dtype=bool)
+    others = (
+        Alternative(chain, None, gap=1.25, agreement=0.99),
+        Alternative(none, None, gap=2.5, agreement=0.4),
+        Alternative(none, None, gap=40.0, agreement=0.3),
+    )
+    document = parse(source_of(tmp_path, with_result(model, alternatives=others)))
+    assert "competing-structures" in titles(document)
+    said = "3 competing structures, 2 within 5 nats, 1 of these with another answer."
+    assert said in document.text
+    assert "z0 → z1, z1 → z2" in document.text
+    assert document.text.count("another") == 2
 
 
 def test_page_of_data_without_labels(parse, tmp_path: Path, world: Dataset, model: PCABaseline):

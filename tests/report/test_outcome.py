@@ -61,11 +61,11 @@ def test_a_variant_does_not_hide_what_was_published_for_the_class(make_sweep):
 def test_a_metric_that_some_runs_do_not_have(make_sweep, good_result):
     def without(run):
         result = good_result(run)
-        metrics = {"mcc": result["metrics"]["mcc"], **({} if run.seed else {"rival_gap": 7.0})}
+        metrics = {"mcc": result["metrics"]["mcc"], **({} if run.seed else {"evidence_gap": 7.0})}
         return {**result, "metrics": metrics}
 
-    outcome = Outcome.of(make_sweep(without, metrics=["mcc", "rival_gap"]))
-    (mark,) = marks_of(outcome, "rival_gap", "ICABaseline", n_latents=3, n_samples=100)
+    outcome = Outcome.of(make_sweep(without, metrics=["mcc", "evidence_gap"]))
+    (mark,) = marks_of(outcome, "evidence_gap", "ICABaseline", n_latents=3, n_samples=100)
     assert (mark.n, mark.ours.mean, list(mark.seeds)) == (1, 7.0, [(0, 7.0)])
 
 

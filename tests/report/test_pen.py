@@ -121,7 +121,7 @@ def test_no_chance_no_line():
 
 
 def test_nats_have_no_perfect_value():
-    assert Scene("rival_gap", {}, [], "standard error").label == "rival_gap (nats)"
+    assert Scene("evidence_gap", {}, [], "standard error").label == "evidence_gap (nats)"
     assert Scene("coverage", {}, [], "standard error").label == "coverage (share)"
     assert Scene("mac", {}, [], "standard error").label == "mac (1 is perfect)"
 

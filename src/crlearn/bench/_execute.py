@@ -219,7 +219,7 @@ def _measure(model: Any, world: Dataset, cell: Cell) -> Evaluation:
 
 
 def _noise_correlations(model: Any, world: Dataset) -> list[list[float]] | None:
-    encoder = model.result_.details.get("noise_encoder")
+    encoder = model.result_.noise_encoder
     if encoder is None or world.truth is None or world.truth.n_latents > _MOST_NOISES:
         return None
     return correlation_matrix(world.truth.noise, encoder(world.X)).round(4).tolist()

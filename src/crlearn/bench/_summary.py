@@ -14,6 +14,7 @@ from typing import Any
 from crlearn.bench._execute import Record
 from crlearn.bench._plan import Cell, Plan
 from crlearn.exceptions import CorruptFileError
+from crlearn.metrics import METRICS
 from crlearn.persist import plain
 
 
@@ -121,6 +122,8 @@ def read_summary(path: str | Path) -> list[Row]:
 
 
 def summary_schema() -> dict[str, Any]:
-    """Return the JSON schema of ``summary.json``."""
+    """Return the JSON schema of ``summary.json``, with the names of all metrics."""
     text = (files("crlearn.bench") / "summary.schema.json").read_text(encoding="utf-8")
-    return json.loads(text)
+    schema = json.loads(text)
+    schema["items"]["properties"]["metric"]["enum"] = list(METRICS)
+    return schema

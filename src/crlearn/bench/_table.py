@@ -10,7 +10,7 @@ from typing import Any
 
 from crlearn.bench._study import QUARTILES, SECONDS, Study
 from crlearn.bench._summary import Row
-from crlearn.metrics import perfect_level
+from crlearn.metrics import METRICS
 
 _LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"} | {
     "\\": r"\textbackslash{}",
@@ -201,7 +201,7 @@ def _lines(study: Study, setting: Mapping[str, Any], rows: Sequence[Row]) -> lis
                 metric,
                 chance=Value(next((row.chance for row in found.values() if row.n), None)),
                 paper=paper,
-                ours=_best_marked(study, found, methods, perfect_level(metric)),
+                ours=_best_marked(study, found, methods, METRICS[metric].perfect),
             )
         )
     times = {row.method: Value(row.seconds) for row in here}

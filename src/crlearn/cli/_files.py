@@ -16,6 +16,7 @@ from crlearn import persist
 from crlearn.base import BaseCRL, latents_of
 from crlearn.data import TABLE_TYPES, Dataset, read_table, table_columns, write_table
 from crlearn.exceptions import CorruptFileError
+from crlearn.result import Result
 
 OWN_TYPE = ".crl"
 ENVIRONMENT_COLUMN = "environment"
@@ -149,11 +150,8 @@ class Run:
             "guarantee": vars(result.guarantee),
             "checks": [vars(check) for check in result.checks],
             "training": _training_summary(result.history),
-            "details": {
-                name: value
-                for name, value in result.details.items()
-                if np.isscalar(value) or name in ("layers", "blocks")
-            },
+            **_structure(result),
+            "details": {name: v for name, v in result.details.items() if np.isscalar(v)},
             "parameters": self.model.get_params(deep=False),
             "data": {
                 "file": str(self.data_file),
@@ -179,6 +177,19 @@ class Run:
                 f"order. {_difference(self.features, dataset.names)}."
             )
         return dataset
+
+
+def _structure(result: Result) -> dict[str, Any]:
+    """Return what was found besides latents and graph, which have files of their own."""
+    test = result.goodness_of_fit
+    return {
+        "layers": result.layers,
+        "blocks": result.blocks,
+        "goodness_of_fit": None if test is None else vars(test),
+        "edge_p_values": result.edge_p_values,
+        "alternatives": [vars(other) for other in result.alternatives],
+        "evidence_gap": result.evidence_gap,
+    }
 
 
 def _training_summary(history: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,8 +59,8 @@ def show_result(method: str, result: Result, files: Sequence[Path]) -> None:
     """Print what a fit found and where it was written."""
     say(f"{method}: {result.n_latents} latents in {result.seconds:.1f} s on {result.device}")
     say(f"guarantee: {result.guarantee}")
-    if result.adjacency is not None:
-        say(f"graph: {int(result.adjacency.sum())} edges")
+    for part, words in result.summary().items():
+        say(f"{part}: {words}")
     if result.checks:
         table = _table("check", "", "detail")
         for check in result.checks:

@@ -120,7 +120,7 @@ def linear_intervention_crl(
             visibility_check(moments, environments.labels[groups.order]),
             fit_check("single-node interventions fit", fit),
         ),
-        goodness_of_fit=fit.goodness_of_fit,
+        goodness_of_fit=fit.goodness_of_fit if fit.mechanisms == "linear" else None,
         edge_p_values=fit.edge_p_values,
         encoder_standard_errors=fit.standard_errors,
         details=fit_details(fit),

@@ -104,7 +104,7 @@ def multi_node_crl(
             visibility_check(Moments.of(rows), environments.labels[order]),
             fit_check("interventions on sets of latents fit", fit),
         ),
-        goodness_of_fit=fit.goodness_of_fit,
+        goodness_of_fit=fit.goodness_of_fit if fit.mechanisms == "linear" else None,
         edge_p_values=fit.edge_p_values,
         encoder_standard_errors=fit.standard_errors,
         details=fit_details(fit),

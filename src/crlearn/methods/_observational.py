@@ -3,7 +3,7 @@
 Latents follow nonlinear mechanisms with additive Gaussian noise, and nothing is intervened on. The
 latents are then determined up to mixtures with their own layer and the layers upstream, and their
 exogenous noises up to mixtures inside their layer; a layer holds the latents with the same longest
-path to a leaf. Inside a layer nothing more can be recovered, and no single edge either.
+path to a childless latent. Inside a layer nothing more can be recovered, and no single edge either.
 
 The paper reads the layers from the Jacobian of the score (`crlearn.published.ScoreLayers`). That
 works with exact scores; with scores that are estimated from samples it is at the level of chance.
@@ -11,11 +11,11 @@ This implementation maximises a likelihood of the whole model:
 
 1. X is reduced to the span of the mixing and whitened.
 2. Encoder, mechanisms and order are fitted together, from many starts
-   (`crlearn.likelihood.fit_observational`); structures are compared by their evidence.
-3. Layers are read from the mechanisms that were found. Rivals, structures that explain the data
-   nearly as well, are kept with their evidence.
-4. Two checks: whether the fit explains more than a Gaussian could by luck, and whether a rival with
-   another answer explains the data as well.
+   (`crlearn.likelihood.fit_observational`); structures are compared by their log evidence.
+3. Layers are read from the mechanisms that were found. Competing structures, which explain the data
+   nearly as well, are kept with their log evidence.
+4. Two checks: whether the fit explains more than a Gaussian could by luck, and whether a competing
+   structure with another answer explains the data as well.
 
 Cost: one pass to reduce X; `fit_observational` says what the search takes.
 
@@ -125,7 +125,7 @@ def observational_crl(
         noise_encoder=MechanismNoise(latents, mechanisms_of(RelevanceModel(y), fit), scale),
         layers=fit.layers,
         alternatives=alternatives,
-        details={"adjacency": fit.adjacency, "log_evidence": fit.score},
+        details={"adjacency": fit.adjacency, "gain_over_gaussian": fit.score},
     )
 
 

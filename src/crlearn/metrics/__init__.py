@@ -1,7 +1,7 @@
 """How close to the truth: latents, graphs, targets, and the level of chance.
 
-Metrics take the truth first. Names of metrics are those of the functions; `evaluate` picks the ones
-that a method's guarantee makes meaningful.
+Metrics take the truth first. `METRICS` has each of them with what is perfect, what chance reaches
+and what it says; `evaluate` picks those that a method's guarantee makes meaningful.
 """
 
 from crlearn.metrics._alignment import (
@@ -11,9 +11,8 @@ from crlearn.metrics._alignment import (
     relmse_by_environment,
     relmse_worst,
 )
-from crlearn.metrics._chance import chance_level
 from crlearn.metrics._correlation import correlation_matrix, mac, mac_matched, match, mcc
-from crlearn.metrics._evaluate import METRICS, evaluate, perfect_level
+from crlearn.metrics._evaluate import evaluate
 from crlearn.metrics._evaluation import Evaluation
 from crlearn.metrics._graphs import (
     edge_f1,
@@ -24,12 +23,14 @@ from crlearn.metrics._graphs import (
     shd_cpdag,
     targets_right,
 )
+from crlearn.metrics._registry import METRICS, Metric, chance_level, find_metrics
 from crlearn.metrics._subspace import block_recovery, layer_recovery, r2
 from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
 
 __all__ = [
     "METRICS",
     "Evaluation",
+    "Metric",
     "ancestor_error",
     "block_recovery",
     "chance_level",
@@ -39,6 +40,7 @@ __all__ = [
     "edge_precision",
     "edge_recall",
     "evaluate",
+    "find_metrics",
     "frobenius",
     "layer_recovery",
     "mac",
@@ -46,7 +48,6 @@ __all__ = [
     "match",
     "mcc",
     "parent_error",
-    "perfect_level",
     "r2",
     "relmse",
     "relmse_by_environment",

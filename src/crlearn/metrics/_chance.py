@@ -7,111 +7,96 @@ which a correlation-type metric starts to say something.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import exp, lgamma, pi, sqrt
 
 import numpy as np
 
-from crlearn.metrics._check import Matrix, check_choice
+from crlearn.metrics._check import Matrix
 from crlearn.metrics._correlation import matched_total, ordered_total
 from crlearn.metrics._subspace import Groups, group_similarity, seat_similarity
 
-_MATCHED = ("mcc", "mcc_spearman", "mac_matched")
-_GROUPED = ("layer_recovery", "block_recovery")
-_WITHOUT_CHANCE = (
-    "r2",
-    "relmse",
-    "relmse_worst",
-    "relmse_environment_1",
-    "relmse_environment_2",
-    "relmse_environment_3",
-    "relmse_environment_4",
-    "coverage",
-    "frobenius",
-    "scale_error",
-    "parent_error",
-    "ancestor_error",
-    "shd",
-    "shd_closure",
-    "shd_cpdag",
-    "edge_precision",
-    "edge_recall",
-    "edge_f1",
-    "targets_right",
-    "gain_over_gaussian",
-    "rival_gap",
-)
 _MAX_COLUMNS, _MAX_ENTRIES = 40_000, 2_000_000
 
 
-def chance_level(
-    metric: str,
-    n_latents: int,
-    *,
-    n_recovered: int | None = None,
-    sizes: Sequence[int] | None = None,
-    sizes_hat: Sequence[int] | None = None,
-) -> float | None:
-    """Return the expected value of a metric for a random rotation of whitened latents.
+@dataclass(frozen=True)
+class Sizes:
+    """What a chance level depends on.
 
-    A closed form for ``"mac"``, a Monte-Carlo mean with a fixed seed (error about 0.002) for the
-    others.
-
-    Parameters
+    Attributes
     ----------
-    metric
-        Name of the metric.
-    n_latents
-        Number of true latents.
-    n_recovered
-        Number of recovered latents, if it differs.
-    sizes, sizes_hat
-        Sizes of the true and recovered layers or blocks, for ``"layer_recovery"`` and
-        ``"block_recovery"``; one that is left out is treated as in these functions.
-
-    Returns
-    -------
-    level
-        None for metrics that have no such level: a rotation has an `r2` of 1, and graphs and errors
-        are not correlations.
-
-    Examples
-    --------
-    >>> round(chance_level("mac", 4), 3), round(chance_level("mcc", 4), 2)
-    (0.424, 0.77)
+    n_latents, n_recovered
+        Numbers of true and recovered latents.
+    groups, groups_hat
+        Sizes of the true and recovered layers or blocks, if they are known.
     """
-    check_choice(metric, ("mac", *_MATCHED, *_GROUPED, *_WITHOUT_CHANCE), "metric")
-    n_recovered = n_latents if n_recovered is None else n_recovered
-    if min(n_latents, n_recovered) < 1:
-        raise ValueError(
-            "n_latents and n_recovered must be at least 1. "
-            f"Got {n_latents} and {n_recovered} instead."
-        )
-    if metric == "mac":
-        return _mac_level(n_latents, n_recovered)
-    if metric in _MATCHED:
-        return _matched_level(n_latents, n_recovered, ranks=metric == "mcc_spearman")
-    if metric in _GROUPED:
-        in_order = metric == "layer_recovery" or sizes_hat is None
-        sizes_hat = sizes if sizes_hat is None else sizes_hat
-        if sizes_hat is None or (sizes is None and metric == "layer_recovery"):
-            raise ValueError(f"sizes must be given for the chance level of {metric!r}. Got None.")
-        return _grouped_level(
+
+    n_latents: int
+    n_recovered: int
+    groups: tuple[int, ...] | None = None
+    groups_hat: tuple[int, ...] | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        n_latents: int,
+        n_recovered: int | None,
+        groups: Sequence[int] | None,
+        groups_hat: Sequence[int] | None,
+    ) -> Sizes:
+        """Check numbers that a user gave."""
+        n_recovered = n_latents if n_recovered is None else n_recovered
+        if min(n_latents, n_recovered) < 1:
+            raise ValueError(
+                "n_latents and n_recovered must be at least 1. "
+                f"Got {n_latents} and {n_recovered} instead."
+            )
+        return cls(
             n_latents,
             n_recovered,
-            None if sizes is None else _check_sizes(sizes, n_latents, "sizes"),
-            _check_sizes(sizes_hat, n_recovered, "sizes_hat"),
-            in_order,
+            _check_sizes(groups, n_latents, "sizes"),
+            _check_sizes(groups_hat, n_recovered, "sizes_hat"),
         )
-    return None
 
 
-def _mac_level(n_latents: int, n_recovered: int) -> float:
+def mac_level(sizes: Sizes) -> float:
     """Return E|q| for an entry q of a random rotation, spread over the true latents."""
-    n = max(n_latents, n_recovered)
+    n = max(sizes.n_latents, sizes.n_recovered)
     one_entry = exp(lgamma(n / 2) - lgamma((n + 1) / 2)) / sqrt(pi)
-    return one_entry * min(n_latents, n_recovered) / n_latents
+    return one_entry * min(sizes.n_latents, sizes.n_recovered) / sizes.n_latents
+
+
+def matched_level(sizes: Sizes) -> float:
+    """Return the level of correlations after optimal matching."""
+    return _matched_level(sizes.n_latents, sizes.n_recovered, ranks=False)
+
+
+def matched_rank_level(sizes: Sizes) -> float:
+    """Return the level of rank correlations after optimal matching."""
+    return _matched_level(sizes.n_latents, sizes.n_recovered, ranks=True)
+
+
+def layer_level(sizes: Sizes) -> float:
+    """Return the level of `layer_recovery`; recovered layers have the true sizes by default."""
+    if sizes.groups is None:
+        raise _no_sizes("layer_recovery")
+    groups_hat = sizes.groups_hat or sizes.groups
+    return _grouped_level(sizes.n_latents, sizes.n_recovered, sizes.groups, groups_hat, True)
+
+
+def block_level(sizes: Sizes) -> float:
+    """Return the level of `block_recovery`: blocks are matched, unless they are the true ones."""
+    groups_hat = sizes.groups_hat or sizes.groups
+    if groups_hat is None:
+        raise _no_sizes("block_recovery")
+    in_order = sizes.groups_hat is None
+    return _grouped_level(sizes.n_latents, sizes.n_recovered, sizes.groups, groups_hat, in_order)
+
+
+def _no_sizes(metric: str) -> ValueError:
+    return ValueError(f"sizes must be given for the chance level of {metric!r}. Got None.")
 
 
 @lru_cache(maxsize=256)
@@ -155,7 +140,9 @@ def _random_rotations(n: int) -> Matrix:
     return np.linalg.qr(np.random.default_rng(0).normal(size=(n_draws, n, n))).Q
 
 
-def _check_sizes(sizes: Sequence[int], total: int, name: str) -> tuple[int, ...]:
+def _check_sizes(sizes: Sequence[int] | None, total: int, name: str) -> tuple[int, ...] | None:
+    if sizes is None:
+        return None
     if min(sizes, default=0) < 0 or sum(sizes) > total:
         raise ValueError(
             f"{name} must not be negative and must add up to {total} at most. Got {list(sizes)}."

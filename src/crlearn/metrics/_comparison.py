@@ -77,35 +77,40 @@ class Comparison:
     def noise_hat(self) -> Matrix:
         """Recovered exogenous noises."""
         encoder = _or_unavailable(
-            self.result.details.get("noise_encoder"), "the model recovers no exogenous noises"
+            self.result.noise_encoder, "the model recovers no exogenous noises"
         )
         return check_matrix(encoder(self.X), "the recovered noise")
 
     @property
     def recovers_noise(self) -> bool:
         """Whether the model recovers exogenous noises."""
-        return self.result.details.get("noise_encoder") is not None
+        return self.result.noise_encoder is not None
 
     @property
     def layers(self) -> Groups:
-        """True layers, from the leaves up."""
+        """True layers, childless latents first."""
         return layers(self.truth.graph)
 
     @cached_property
     def layers_hat(self) -> Groups:
-        """Recovered layers, from the leaves up: as the model states them, or those of its graph."""
-        stated = self.result.details.get("layers")
+        """Recovered layers, childless latents first: stated by the model, or those of its graph."""
+        stated = self.result.layers
         return layers(_acyclic(self._adjacency_hat)) if stated is None else stated
 
     @property
     def blocks_hat(self) -> Groups:
         """Recovered blocks of latents."""
-        return _or_unavailable(self.result.details.get("blocks"), "the model states no blocks")
+        return _or_unavailable(self.result.blocks, "the model states no blocks")
 
     def stated(self, name: str) -> float:
         """Return a number that the model states of itself."""
         value = self.result.details.get(name)
         return float(_or_unavailable(value, f"the model does not state {name!r}"))
+
+    @property
+    def evidence_gap(self) -> float:
+        """Nats of log evidence over the best competing structure with another answer."""
+        return _or_unavailable(self.result.evidence_gap, "the model met no other answer")
 
     @property
     def graphs(self) -> tuple[BoolMatrix, BoolMatrix]:

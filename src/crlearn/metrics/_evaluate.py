@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
 from crlearn.base import latents_of
-from crlearn.metrics._alignment import (
-    coverage,
-    frobenius,
-    relmse,
-    relmse_by_environment,
-    relmse_worst,
-)
-from crlearn.metrics._chance import chance_level
 from crlearn.metrics._check import check_matrix, check_samples
 from crlearn.metrics._comparison import Comparison, Unavailable
-from crlearn.metrics._correlation import mac, mac_matched, mcc
 from crlearn.metrics._evaluation import Evaluation
-from crlearn.metrics._graphs import (
-    edge_f1,
-    edge_precision,
-    edge_recall,
-    shd,
-    shd_closure,
-    shd_cpdag,
-    targets_right,
-)
-from crlearn.metrics._subspace import block_recovery, layer_recovery, r2
-from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
+from crlearn.metrics._registry import METRICS, Metric, find_metrics
 
 if TYPE_CHECKING:
     from crlearn.data import Dataset
@@ -49,100 +27,6 @@ class FittedModel(Protocol):
     def transform(self, X: Any) -> Any:
         """Return the latents of each row."""
         ...
-
-
-def _layer_recovery(found: Comparison) -> float:
-    """Compare exogenous noises, or the latents up to upstream layers if there are no noises."""
-    if found.recovers_noise:
-        return layer_recovery(found.truth.noise, found.noise_hat, found.layers, found.layers_hat)
-    return layer_recovery(found.Z, found.Z_hat, found.layers, found.layers_hat, upstream=True)
-
-
-def _parent_error(found: Comparison) -> float:
-    return parent_error(*found.linear_maps, found.truth.graph, match=False)
-
-
-def _ancestor_error(found: Comparison) -> float:
-    return ancestor_error(*found.linear_maps, found.truth.graph, match=False)
-
-
-def _relmse_environment(number: int, found: Comparison) -> float:
-    errors = relmse_by_environment(found.Z, found.Z_hat, found.labels)
-    if number > len(errors):
-        raise Unavailable(f"there are {len(errors)} environments only")
-    return float(errors[number - 1])
-
-
-# As many environments have a number of their own, for figures that show each.
-_RELMSE_ENVIRONMENTS = {
-    f"relmse_environment_{number}": partial(_relmse_environment, number) for number in range(1, 5)
-}
-
-_COMPUTE: dict[str, Callable[[Comparison], float]] = {
-    "mcc": lambda found: mcc(found.Z, found.Z_hat),
-    "mcc_spearman": lambda found: mcc(found.Z, found.Z_hat, "spearman"),
-    "r2": lambda found: r2(found.Z, found.Z_hat),
-    "mac": lambda found: mac(found.truth.noise, found.noise_hat),
-    "mac_matched": lambda found: mac_matched(found.truth.noise, found.noise_hat),
-    "layer_recovery": _layer_recovery,
-    "block_recovery": lambda found: block_recovery(
-        found.Z, found.Z_hat, blocks_hat=found.blocks_hat
-    ),
-    "relmse": lambda found: relmse(found.Z, found.Z_hat),
-    "relmse_worst": lambda found: relmse_worst(found.Z, found.Z_hat, found.labels),
-    **_RELMSE_ENVIRONMENTS,
-    "coverage": lambda found: coverage(found.Z, *found.intervals),
-    "frobenius": lambda found: frobenius(found.mixing, found.mixing_hat),
-    "scale_error": lambda found: scale_error(*found.linear_maps, match=False),
-    "parent_error": _parent_error,
-    "ancestor_error": _ancestor_error,
-    "shd": lambda found: shd(*found.graphs),
-    "shd_closure": lambda found: shd_closure(*found.graphs),
-    "shd_cpdag": lambda found: shd_cpdag(*found.partial_graphs),
-    "edge_precision": lambda found: edge_precision(*found.graphs),
-    "edge_recall": lambda found: edge_recall(*found.graphs),
-    "edge_f1": lambda found: edge_f1(*found.graphs),
-    "targets_right": lambda found: targets_right(*found.targets),
-    "gain_over_gaussian": lambda found: found.stated("gain_over_gaussian"),
-    "rival_gap": lambda found: found.stated("rival_gap"),
-}
-
-# Every name that `evaluate` knows.
-METRICS = tuple(_COMPUTE)
-
-_ZERO_IS_PERFECT = {
-    "relmse",
-    "relmse_worst",
-    *_RELMSE_ENVIRONMENTS,
-    "frobenius",
-    "scale_error",
-    "parent_error",
-    "ancestor_error",
-    "shd",
-    "shd_closure",
-    "shd_cpdag",
-}
-
-# In nats, or about intervals: the truth itself has no level that is known beforehand.
-_WITHOUT_PERFECT = {"gain_over_gaussian", "rival_gap", "coverage"}
-
-_MEANINGFUL_FOR_LATENTS = {
-    "scale": ("mcc", "mcc_spearman", "r2", "scale_error"),
-    "parents": ("mcc", "r2", "parent_error"),
-    "ancestors": ("mcc", "r2", "ancestor_error"),
-    "layers": ("layer_recovery", "mac", "mac_matched", "r2"),
-    "blocks": ("block_recovery", "r2"),
-    "span": ("mcc", "r2"),
-    "none": ("mcc", "r2"),
-}
-
-_MEANINGFUL_FOR_GRAPH = {
-    "exact": ("shd", "edge_precision", "edge_recall", "edge_f1"),
-    "closure": ("shd_closure",),
-    "cpdag": ("shd_cpdag",),
-    "layers": (),
-    "none": (),
-}
 
 
 def evaluate(
@@ -171,12 +55,13 @@ def evaluate(
         layers `layer_recovery`, `mac`, `mac_matched`, `r2`; up to blocks `block_recovery`, `r2`;
         without a guarantee `mcc`, `r2`. For the graph `shd` and the edge scores, `shd_closure` or
         `shd_cpdag`; `targets_right` if targets were recovered. Those that need something the model
-        does not have, such as a linear encoder, are left out. Two more need no truth: the evidence
-        that a model states in nats, ``"gain_over_gaussian"`` (over a Gaussian without structure)
-        and ``"rival_gap"`` (over the best rival that is another answer). `relmse_worst` is that of
-        the worst environment, ``"relmse_environment_1"`` to ``"relmse_environment_4"`` are those of
-        the first four in the order of labels, and `coverage` is the share of true latents inside
-        the 90% intervals of a model that states them.
+        does not have, such as a linear encoder, are left out. Two more need no truth: the log
+        evidence of the fit in nats, ``"gain_over_gaussian"`` (over a Gaussian without structure)
+        and ``"evidence_gap"`` (over the best competing structure that is another answer).
+        `relmse_worst` is that of the worst environment, ``"relmse_environment_1"`` to
+        ``"relmse_environment_4"`` are those of the first four in the order of labels, and
+        `coverage` is the share of true latents inside the 90% intervals of a model that states
+        them. ``METRICS[name].description`` says in a line what a metric is.
     unavailable
         What to do about a metric in `metrics` that this model does not have: ``"raise"`` says why,
         ``"skip"`` leaves it out.
@@ -188,30 +73,23 @@ def evaluate(
 
     Notes
     -----
-    A model that recovers exogenous noises, layers or blocks states them in ``result_.details`` as
-    ``"noise_encoder"`` (a map from X to noises), ``"layers"`` (lists of latents, from the leaves
-    up; by default those of its graph) and ``"blocks"`` (lists of latents).
+    A model that recovers exogenous noises, layers or blocks states them in its result:
+    ``result_.noise_encoder`` (a map from X to noises), ``result_.layers`` (childless latents first;
+    by default those of its graph) and ``result_.blocks``.
     """
     found = _compare(model, dataset)
     if metrics is None:
         scores = _those_available(found, _meaningful(found.result))
     elif unavailable == "skip":
-        scores = _those_available(found, _check_names(metrics))
+        scores = _those_available(found, find_metrics(metrics))
     else:
-        scores = {name: _compute(found, name) for name in _check_names(metrics)}
+        scores = {metric.name: _compute(found, metric) for metric in find_metrics(metrics)}
     return Evaluation(
         scores,
-        chance={name: _chance(found, name) for name in scores},
-        perfect={name: perfect_level(name) for name in scores},
+        chance={name: _chance(found, METRICS[name]) for name in scores},
+        perfect={name: METRICS[name].perfect for name in scores},
         matching=found.matching,
     )
-
-
-def perfect_level(name: str) -> float | None:
-    """Return what the truth itself scores: 0 for errors, 1 for the others, None for nats."""
-    if name in _WITHOUT_PERFECT:
-        return None
-    return 0.0 if name in _ZERO_IS_PERFECT else 1.0
 
 
 def _compare(model: FittedModel, dataset: Dataset) -> Comparison:
@@ -244,52 +122,31 @@ def _latents(model: FittedModel, X: Any, y: Any) -> Any:
         return latents_of(model, X, y)
 
 
-def _meaningful(result: Result) -> tuple[str, ...]:
-    return (
-        *_MEANINGFUL_FOR_LATENTS[result.guarantee.latents],
-        *_MEANINGFUL_FOR_GRAPH[result.guarantee.graph],
-        "targets_right",
-    )
+def _meaningful(result: Result) -> list[Metric]:
+    latents, graph = result.guarantee.latents, result.guarantee.graph
+    return [m for m in METRICS.values() if latents in m.latents or graph in m.graphs]
 
 
-def _those_available(found: Comparison, names: Sequence[str]) -> dict[str, float]:
+def _those_available(found: Comparison, metrics: Iterable[Metric]) -> dict[str, float]:
     scores = {}
-    for name in names:
+    for metric in metrics:
         try:
-            scores[name] = float(_COMPUTE[name](found))
+            scores[metric.name] = float(metric.compute(found))
         except Unavailable:
             continue
     return scores
 
 
-def _compute(found: Comparison, name: str) -> float:
+def _compute(found: Comparison, metric: Metric) -> float:
     try:
-        return float(_COMPUTE[name](found))
+        return float(metric.compute(found))
     except Unavailable as reason:
-        available = ", ".join(_those_available(found, list(_COMPUTE)))
+        available = ", ".join(_those_available(found, METRICS.values()))
         raise ValueError(
-            f"The metric {name!r} cannot be computed here: {reason}. Available are {available}."
+            f"The metric {metric.name!r} cannot be computed here: {reason}. "
+            f"Available are {available}."
         ) from None
 
 
-def _check_names(metrics: Sequence[str]) -> list[str]:
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
-    unknown = [name for name in names if name not in _COMPUTE]
-    if unknown:
-        raise ValueError(
-            f"metrics must be among {', '.join(_COMPUTE)}. Got {', '.join(map(repr, unknown))}."
-        )
-    return names
-
-
-def _chance(found: Comparison, name: str) -> float | None:
-    sizes: dict[str, list[int]] = {}
-    if name == "layer_recovery":
-        sizes = {"sizes": _sizes(found.layers), "sizes_hat": _sizes(found.layers_hat)}
-    elif name == "block_recovery":
-        sizes = {"sizes_hat": _sizes(found.blocks_hat)}
-    return chance_level(name, found.n_latents, n_recovered=found.n_recovered, **sizes)
-
-
-def _sizes(groups: Sequence[ArrayLike]) -> list[int]:
-    return [np.size(group) for group in groups]
+def _chance(found: Comparison, metric: Metric) -> float | None:
+    return None if metric.chance is None else metric.chance(metric.sizes(found))

@@ -32,6 +32,7 @@ Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 
 _FEATURES_PER_LATENT = 5
+_MOST_ALTERNATIVES = 20
 
 
 def write_report(
@@ -126,7 +127,7 @@ class Fit:
     @cached_property
     def matched_noises(self) -> Matched | None:
         """True and recovered exogenous noises, if the truth is known and the model has some."""
-        encoder = self.result.details.get("noise_encoder")
+        encoder = self.result.noise_encoder
         if self.dataset is None or self.truth is None or encoder is None:
             return None
         noises = np.asarray(encoder(self.dataset.X))
@@ -144,6 +145,7 @@ def fit_page(fit: Fit, title: str | None = None) -> Page:
         _environments(fit),
         _features(fit),
         _graph(fit),
+        _alternatives(fit),
         _training(fit),
         _parameters(fit),
     ]
@@ -306,16 +308,58 @@ def _graph(fit: Fit) -> Section:
                 "Each recovered latent stands where the true latent stands that it is matched to.",
             )
         )
-    return Section("Graph", blocks)
+    return Section("Graph", [*blocks, *_tests_of_the_graph(fit.result)])
+
+
+def _tests_of_the_graph(result: Result) -> list[Block]:
+    """Show how the whole model fits, and how sure each edge is."""
+    blocks: list[Block] = []
+    if result.goodness_of_fit is not None:
+        blocks.append(Text(f"Goodness of fit against a saturated model: {result.goodness_of_fit}."))
+    if not result.edge_tests:
+        return blocks
+    names = result.latent_names
+    rows = [
+        [f"{names[i]} → {names[j]}", Cell(f"{p_value:.2g}", p_value)]
+        for (i, j), p_value in result.edge_tests.items()
+    ]
+    caption = "P-value of each edge: of the hypothesis that it is not there."
+    return [*blocks, Table(["edge", "p-value"], rows, caption)]
+
+
+def _alternatives(fit: Fit) -> Section | None:
+    """Say what else explains the data, the best first."""
+    found = fit.result.alternatives
+    if not found:
+        return None
+    names = fit.result.latent_names
+    rows = []
+    for other in found[:_MOST_ALTERNATIVES]:
+        edges = [f"{names[i]} → {names[j]}" for i, j in np.argwhere(other.adjacency)]
+        rows.append(
+            [
+                Cell(f"{other.gap:.1f}", other.gap, "bad" if other.is_close else ""),
+                Cell(f"{other.agreement:.2f}", other.agreement),
+                "another" if other.is_another_answer else "the same",
+                ", ".join(edges) or "none",
+            ]
+        )
+    text = f"{fit.result.summary()['alternatives']}."
+    caption = (
+        "Nats of log evidence by which each is behind the answer, and how far its latents or "
+        "noises agree with those of the answer. Latents are numbered in its own order."
+    )
+    heads = ["nats behind", "agreement", "answer", "edges"]
+    return Section("Competing structures", [Text(text), Table(heads, rows, caption)])
 
 
 def _instead_of_a_graph(fit: Fit) -> str:
-    layers = fit.result.details.get("layers")
+    layers = fit.result.layers
     if fit.result.guarantee.graph != "layers" or layers is None:
         return f"{fit.name} recovers no graph."
     names = fit.result.latent_names
     listed = "; ".join(", ".join(names[i] for i in layer) for layer in layers)
-    return f"{fit.name} recovers layers and no edges. From the leaves up: {listed}."
+    return f"{fit.name} recovers layers and no edges. Childless latents first: {listed}."
 
 
 def _as_far_as_it_can_be_known(graph: BoolMatrix, level: GraphLevel) -> tuple[str, BoolMatrix]:

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from crlearn.metrics import perfect_level
+from crlearn.metrics import METRICS
 from crlearn.report._facets import Setting
 from crlearn.report._outcome import SECONDS, Mark, key_of
 from crlearn.report._svg import (
@@ -130,7 +130,7 @@ class Pen:
             return True
         marks = [mark for mark in self.marks if not self._is_zero(mark)]
         values = [value for mark in marks for value in _all_values(mark)]
-        if not values or perfect_level(self.scene.metric) != 0:
+        if not values or METRICS[self.scene.metric].perfect != 0:
             return False
         return 0 < _LOG_FROM * min(values) <= max(values)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crlearn.metrics import METRICS
 from crlearn.report._comparison import metric_by_axis, metric_by_row
 from crlearn.report._facets import arrange, independent_axes
 from crlearn.report._heatmap import mean_noise_map
@@ -242,9 +243,10 @@ def _families(metrics: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
     """
     families: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for metric in metrics:
-        base, _, number = metric.partition("_environment_")
-        if number:
-            families[f"{base} of each environment"][metric] = {"environment": int(number)}
+        number = METRICS[metric].environment
+        if number is not None:
+            base = metric.removesuffix(f"_environment_{number}")
+            families[f"{base} of each environment"][metric] = {"environment": number}
         else:
             families[metric][metric] = {}
     return families

@@ -8,14 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from crlearn import metrics
+from crlearn.metrics import METRICS
 
 _LONGEST = 80
-# What a model states of itself; no function computes it.
-_IN_NATS = {
-    "gain_over_gaussian": "evidence for the fit over a Gaussian without structure, in nats",
-    "rival_gap": "evidence for the fit over the best rival with another answer, in nats",
-}
 
 
 def first_line(thing: Any) -> str:
@@ -24,21 +19,14 @@ def first_line(thing: Any) -> str:
 
 
 def meaning(metric: str) -> str:
-    """Return the first line of the metric's documentation."""
-    if metric in _IN_NATS:
-        return _IN_NATS[metric]
-    base, _, variant = metric.partition("_spearman")
-    line = first_line(getattr(metrics, base, None))
-    line = line.removeprefix("Return ").removeprefix("the ").removesuffix(".").replace("`", "")
-    return f"{line}, of ranks" if variant or base != metric else line
+    """Return what a metric says; nothing for other columns of a table."""
+    return METRICS[metric].description if metric in METRICS else ""
 
 
 def unit(metric: str) -> str:
     """Return what the values of a metric are, in the few words that an axis has room for."""
-    perfect = metrics.perfect_level(metric)
-    if perfect is not None:
-        return f"{perfect:g} is perfect"
-    return "nats" if metric in _IN_NATS else "share"
+    perfect = METRICS[metric].perfect
+    return METRICS[metric].unit if perfect is None else f"{perfect:g} is perfect"
 
 
 def shown(value: Any) -> str:

@@ -1,0 +1,369 @@
+"""The metrics, each in one entry: what it compares, what is perfect, and what chance reaches.
+
+Whatever lists, explains, draws or checks metrics reads `METRICS`; to add one is to add its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crlearn.metrics._alignment import (
+    coverage,
+    frobenius,
+    relmse,
+    relmse_by_environment,
+    relmse_worst,
+)
+from crlearn.metrics._chance import (
+    Sizes,
+    block_level,
+    layer_level,
+    mac_level,
+    matched_level,
+    matched_rank_level,
+)
+from crlearn.metrics._comparison import Comparison, Unavailable
+from crlearn.metrics._correlation import mac, mac_matched, mcc
+from crlearn.metrics._graphs import (
+    edge_f1,
+    edge_precision,
+    edge_recall,
+    shd,
+    shd_closure,
+    shd_cpdag,
+    targets_right,
+)
+from crlearn.metrics._subspace import block_recovery, layer_recovery, r2
+from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
+from crlearn.result import GraphLevel, LatentLevel
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """One way to compare a fitted model with the truth.
+
+    Attributes
+    ----------
+    name
+        What `evaluate` and studies call it.
+    compute
+        Its value, or `Unavailable` where model or dataset lack something that it needs.
+    description
+        What it says, in one line.
+    unit
+        Of its values.
+    perfect
+        What the truth itself scores; None where that is not known beforehand.
+    chance
+        What a random rotation of whitened latents scores, by numbers of latents and sizes of
+        groups; None where that means nothing.
+    latents, graphs
+        Levels of a guarantee for which `evaluate` computes it unasked.
+    sizes
+        Numbers and sizes that `chance` takes.
+    environment
+        The environment that it looks at, counted from one, if it is a single one.
+    """
+
+    name: str
+    compute: Callable[[Comparison], float]
+    description: str
+    unit: str
+    perfect: float | None = None
+    chance: Callable[[Sizes], float] | None = None
+    latents: tuple[LatentLevel, ...] = ()
+    graphs: tuple[GraphLevel, ...] = ()
+    sizes: Callable[[Comparison], Sizes] = lambda found: Sizes(found.n_latents, found.n_recovered)
+    environment: int | None = None
+
+    @property
+    def larger_is_better(self) -> bool | None:
+        """Whether values grow towards perfection; None where none is perfect."""
+        return None if self.perfect is None else self.perfect > 0
+
+
+def _layer_recovery(found: Comparison) -> float:
+    """Compare exogenous noises, or the latents up to upstream layers if there are no noises."""
+    if found.recovers_noise:
+        return layer_recovery(found.truth.noise, found.noise_hat, found.layers, found.layers_hat)
+    return layer_recovery(found.Z, found.Z_hat, found.layers, found.layers_hat, upstream=True)
+
+
+def _relmse_environment(number: int, found: Comparison) -> float:
+    errors = relmse_by_environment(found.Z, found.Z_hat, found.labels)
+    if number > len(errors):
+        raise Unavailable(f"there are {len(errors)} environments only")
+    return float(errors[number - 1])
+
+
+def _layer_sizes(found: Comparison) -> Sizes:
+    true, recovered = _sizes_of(found.layers), _sizes_of(found.layers_hat)
+    return Sizes(found.n_latents, found.n_recovered, true, recovered)
+
+
+def _block_sizes(found: Comparison) -> Sizes:
+    return Sizes(found.n_latents, found.n_recovered, None, _sizes_of(found.blocks_hat))
+
+
+def _sizes_of(groups: Sequence[ArrayLike]) -> tuple[int, ...]:
+    return tuple(np.size(group) for group in groups)
+
+
+_ENTRIES = (
+    Metric(
+        "mcc",
+        lambda found: mcc(found.Z, found.Z_hat),
+        "mean absolute correlation of true and recovered latents after optimal matching",
+        "correlation",
+        perfect=1.0,
+        chance=matched_level,
+        latents=("scale", "parents", "ancestors", "span", "none"),
+    ),
+    Metric(
+        "mcc_spearman",
+        lambda found: mcc(found.Z, found.Z_hat, "spearman"),
+        "mean absolute rank correlation of true and recovered latents after optimal matching",
+        "correlation",
+        perfect=1.0,
+        chance=matched_rank_level,
+        latents=("scale",),
+    ),
+    Metric(
+        "layer_recovery",
+        _layer_recovery,
+        "how well each true layer is spanned by the recovered layer in its place",
+        "correlation",
+        perfect=1.0,
+        chance=layer_level,
+        sizes=_layer_sizes,
+        latents=("layers",),
+    ),
+    Metric(
+        "mac",
+        lambda found: mac(found.truth.noise, found.noise_hat),
+        "mean absolute correlation of true and recovered noises in the order given",
+        "correlation",
+        perfect=1.0,
+        chance=mac_level,
+        latents=("layers",),
+    ),
+    Metric(
+        "mac_matched",
+        lambda found: mac_matched(found.truth.noise, found.noise_hat),
+        "mean absolute correlation of true and recovered noises after optimal matching",
+        "correlation",
+        perfect=1.0,
+        chance=matched_level,
+        latents=("layers",),
+    ),
+    Metric(
+        "block_recovery",
+        lambda found: block_recovery(found.Z, found.Z_hat, blocks_hat=found.blocks_hat),
+        "how well each block of true latents is spanned by one block of recovered ones",
+        "correlation",
+        perfect=1.0,
+        chance=block_level,
+        sizes=_block_sizes,
+        latents=("blocks",),
+    ),
+    Metric(
+        "r2",
+        lambda found: r2(found.Z, found.Z_hat),
+        "share of the variance of the true latents that an affine map of the recovered explains",
+        "share",
+        perfect=1.0,
+        latents=("scale", "parents", "ancestors", "layers", "blocks", "span", "none"),
+    ),
+    Metric(
+        "relmse",
+        lambda found: relmse(found.Z, found.Z_hat),
+        "squared error of the recovered latents relative to the size of the true ones",
+        "relative squared error",
+        perfect=0.0,
+    ),
+    Metric(
+        "relmse_worst",
+        lambda found: relmse_worst(found.Z, found.Z_hat, found.labels),
+        "relmse of the worst environment",
+        "relative squared error",
+        perfect=0.0,
+    ),
+    # As many environments have a number of their own, for figures that show each.
+    *(
+        Metric(
+            f"relmse_environment_{number}",
+            partial(_relmse_environment, number),
+            f"relmse of environment {number} in the order of labels",
+            "relative squared error",
+            perfect=0.0,
+            environment=number,
+        )
+        for number in range(1, 5)
+    ),
+    Metric(
+        "coverage",
+        lambda found: coverage(found.Z, *found.intervals),
+        "share of the true latents that lie inside their 90% intervals",
+        "share",
+    ),
+    Metric(
+        "frobenius",
+        lambda found: frobenius(found.mixing, found.mixing_hat),
+        "squared Frobenius error of the mixing matrix after alignment of its columns",
+        "squared error",
+        perfect=0.0,
+    ),
+    Metric(
+        "scale_error",
+        lambda found: scale_error(*found.linear_maps, match=False),
+        "spectral norm of what each recovered latent has of any other true latent",
+        "spectral norm",
+        perfect=0.0,
+        latents=("scale",),
+    ),
+    Metric(
+        "parent_error",
+        lambda found: parent_error(*found.linear_maps, found.truth.graph, match=False),
+        "spectral norm of what each recovered latent has of others than its parents",
+        "spectral norm",
+        perfect=0.0,
+        latents=("parents",),
+    ),
+    Metric(
+        "ancestor_error",
+        lambda found: ancestor_error(*found.linear_maps, found.truth.graph, match=False),
+        "spectral norm of what each recovered latent has of others than its ancestors",
+        "spectral norm",
+        perfect=0.0,
+        latents=("ancestors",),
+    ),
+    Metric(
+        "shd",
+        lambda found: shd(*found.graphs),
+        "structural Hamming distance: edges to add, to delete or to reverse",
+        "edges",
+        perfect=0.0,
+        graphs=("exact",),
+    ),
+    Metric(
+        "shd_closure",
+        lambda found: shd_closure(*found.graphs),
+        "structural Hamming distance of the transitive closures: who is whose ancestor",
+        "edges",
+        perfect=0.0,
+        graphs=("closure",),
+    ),
+    Metric(
+        "shd_cpdag",
+        lambda found: shd_cpdag(*found.partial_graphs),
+        "node pairs whose edge differs between the completed PDAGs",
+        "edges",
+        perfect=0.0,
+        graphs=("cpdag",),
+    ),
+    Metric(
+        "edge_precision",
+        lambda found: edge_precision(*found.graphs),
+        "share of the recovered edges that are true, direction included",
+        "share",
+        perfect=1.0,
+        graphs=("exact",),
+    ),
+    Metric(
+        "edge_recall",
+        lambda found: edge_recall(*found.graphs),
+        "share of the true edges that were recovered, direction included",
+        "share",
+        perfect=1.0,
+        graphs=("exact",),
+    ),
+    Metric(
+        "edge_f1",
+        lambda found: edge_f1(*found.graphs),
+        "harmonic mean of edge_precision and edge_recall",
+        "share",
+        perfect=1.0,
+        graphs=("exact",),
+    ),
+    Metric(
+        "targets_right",
+        lambda found: targets_right(*found.targets),
+        "share of the environments whose set of targets is exactly right",
+        "share",
+        perfect=1.0,
+        graphs=("exact", "closure", "cpdag", "layers", "none"),
+    ),
+    Metric(
+        "gain_over_gaussian",
+        lambda found: found.stated("gain_over_gaussian"),
+        "log evidence of the fit over that of a Gaussian without structure",
+        "nats",
+    ),
+    Metric(
+        "evidence_gap",
+        lambda found: found.evidence_gap,
+        "log evidence of the fit over that of the best competing structure with another answer",
+        "nats",
+    ),
+)
+
+# Every metric that `evaluate` knows, by name.
+METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ENTRIES})
+
+
+def find_metrics(names: str | Sequence[str], argument: str = "metrics") -> list[Metric]:
+    """Return metrics by their names, or say which names there are."""
+    names = [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in names if name not in METRICS]
+    if unknown:
+        raise ValueError(
+            f"{argument} must be among {', '.join(METRICS)}. Got {', '.join(map(repr, unknown))}."
+        )
+    return [METRICS[name] for name in names]
+
+
+def chance_level(
+    metric: str,
+    n_latents: int,
+    *,
+    n_recovered: int | None = None,
+    sizes: Sequence[int] | None = None,
+    sizes_hat: Sequence[int] | None = None,
+) -> float | None:
+    """Return the expected value of a metric for a random rotation of whitened latents.
+
+    A closed form for ``"mac"``, a Monte-Carlo mean with a fixed seed (error about 0.002) for the
+    others.
+
+    Parameters
+    ----------
+    metric
+        Name of the metric.
+    n_latents
+        Number of true latents.
+    n_recovered
+        Number of recovered latents, if it differs.
+    sizes, sizes_hat
+        Sizes of the true and recovered layers or blocks, for ``"layer_recovery"`` and
+        ``"block_recovery"``; one that is left out is treated as in these functions.
+
+    Returns
+    -------
+    level
+        None for metrics that have no such level: a rotation has an `r2` of 1, and graphs and errors
+        are not correlations.
+
+    Examples
+    --------
+    >>> round(chance_level("mac", 4), 3), round(chance_level("mcc", 4), 2)
+    (0.424, 0.77)
+    """
+    (found,) = find_metrics(metric, "metric")
+    known = Sizes.checked(n_latents, n_recovered, sizes, sizes_hat)
+    return None if found.chance is None else found.chance(known)
