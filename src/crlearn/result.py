@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crlearn import __version__
 from crlearn.graph import to_networkx
+from crlearn.tags import stored
 
 LatentLevel = Literal["scale", "parents", "ancestors", "layers", "blocks", "span", "none"]
 GraphLevel = Literal["exact", "closure", "cpdag", "layers", "none"]
@@ -33,6 +34,7 @@ class Encoder(Protocol):
         ...
 
 
+@stored("encoder/linear")
 @dataclass(frozen=True, eq=False)
 class LinearEncoder:
     """``z = matrix @ (x - offset)``, row by row."""
@@ -50,6 +52,7 @@ class LinearEncoder:
         return (np.asarray(X, dtype=float) - self.offset) @ self.matrix.T
 
 
+@stored("decoder/linear")
 @dataclass(frozen=True, eq=False)
 class LinearDecoder:
     """``x = matrix @ z + offset``, row by row."""
@@ -76,6 +79,7 @@ class LinearDecoder:
         return np.asarray(Z, dtype=float) @ self.matrix.T + self.offset
 
 
+@stored("result/guarantee")
 @dataclass(frozen=True)
 class Guarantee:
     """How far the theory says that the latents and the graph are recovered.
@@ -102,6 +106,7 @@ class Guarantee:
         return self.text
 
 
+@stored("result/check")
 @dataclass(frozen=True)
 class Check:
     """One assumption, and how it came out on this data (`passed` is None: cannot be tested)."""
@@ -115,6 +120,7 @@ class Check:
         return f"{self.name}: {mark} ({self.detail})"
 
 
+@stored("result/goodness-of-fit")
 @dataclass(frozen=True)
 class GoodnessOfFit:
     """Likelihood ratio of the fitted model to a saturated one.
@@ -129,6 +135,7 @@ class GoodnessOfFit:
     inflation: float = 1.0
 
 
+@stored("result/alternative")
 @dataclass(frozen=True, eq=False)
 class Alternative:
     """A competing structure: another explanation of the same data.
@@ -163,6 +170,7 @@ def _installed_version(package: str) -> str:
     return version(package)
 
 
+@stored("result")
 @dataclass(frozen=True, eq=False)
 class Result:
     """Frozen record of one fit.

@@ -51,6 +51,7 @@ from crlearn.methods._observational_checks import (
 from crlearn.methods._score_layers import check_enough_rows, layers_from_scores
 from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.scores import make_jacobian
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
@@ -64,6 +65,7 @@ GUARANTEE = Guarantee(
 )
 
 
+@stored("noise/of-mechanisms")
 @dataclass(frozen=True, eq=False)
 class MechanismNoise:
     """Map from observations to exogenous noises: latents minus what their mechanisms predict.

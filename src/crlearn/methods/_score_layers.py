@@ -69,6 +69,7 @@ from crlearn.methods._leaves import (
 )
 from crlearn.result import LinearEncoder
 from crlearn.scores import ScoreJacobian, make_jacobian
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 Layers = tuple[NDArray[np.intp], ...]
@@ -78,6 +79,7 @@ _FEWEST_ROWS_PER_LATENT = 3
 _WORSE = 1.1
 
 
+@stored("noise/of-layers")
 @dataclass(frozen=True, eq=False)
 class NoiseEncoder:
     """Map from observations to exogenous noises: latents minus what those upstream explain.

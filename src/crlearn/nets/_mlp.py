@@ -16,6 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
+from crlearn.tags import stored
+
 AnyArray = Array | np.ndarray
 
 
@@ -33,6 +35,7 @@ def tanh(x: Any) -> Any:
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"leaky_relu": leaky_relu, "tanh": tanh}
 
 
+@stored("net/mlp")
 class MLP(eqx.Module):
     """Fully connected network; the activation follows every layer but the last."""
 
@@ -60,6 +63,7 @@ class MLP(eqx.Module):
         return x @ self.weights[-1] + self.biases[-1]
 
 
+@stored("encoder/network")
 @dataclass(frozen=True, eq=False)
 class NetworkMap:
     """A trained network between its users' units: ``network((x - mean) / scale)``, then affine.

@@ -45,6 +45,7 @@ from crlearn.likelihood.observational._model import Structure, complete
 from crlearn.likelihood.observational._rotations import with_turned_pairs
 from crlearn.likelihood.search._edges import Graph, adjacency_of
 from crlearn.progress import progress_bar
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 Layers = tuple[tuple[int, ...], ...]
@@ -89,6 +90,7 @@ class Effort(NamedTuple):
     followed: int
 
 
+@stored("noise/mechanism")
 @dataclass(frozen=True, eq=False)
 class Mechanism:
     """What a latent's parents predict.
@@ -119,6 +121,7 @@ class Mechanism:
         return (functions - self.means) @ self.coefficients
 
 
+@stored("noise/mechanisms")
 @dataclass(frozen=True, eq=False)
 class Mechanisms:
     """What is predicted of each latent, as a function of all latents of a row."""
