@@ -20,6 +20,8 @@ from crlearn.tags import stored
 
 AnyArray = Array | np.ndarray
 
+_ROWS_PER_BLOCK = 8192
+
 
 def leaky_relu(x: Any) -> Any:
     """Identity above zero, slope 0.2 below: piecewise linear and invertible."""
@@ -84,7 +86,11 @@ class NetworkMap:
         return len(self.output_mean)
 
     def __call__(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the image of each row of `X`."""
+        """Return the image of each row of `X`, in double precision, some rows at a time."""
+        blocks = range(0, max(len(X), 1), _ROWS_PER_BLOCK)
+        return np.concatenate([self._image(X[start : start + _ROWS_PER_BLOCK]) for start in blocks])
+
+    def _image(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         inputs = (np.asarray(X, dtype=float) - self.input_mean) / self.input_scale
         outputs = np.asarray(self.network(inputs))
         return outputs[:, : self.n_latents] * self.output_scale + self.output_mean

@@ -214,7 +214,7 @@ def _check_consistency(estimator: BaseCRL) -> None:
         return
     if not isinstance(estimator.result_, Result):
         raise TypeError("its result is not a Result")
-    row = np.zeros((1, int(estimator.n_features_in_)))
+    row = estimator._in_shape(np.zeros((1, int(estimator.n_features_in_))))
     latents = estimator.result_.encoder(row)
     if latents.shape != (1, estimator.result_.n_latents) or np.isnan(latents).any():
         raise ValueError("its encoder does not fit its features")
