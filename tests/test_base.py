@@ -1,39 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from crlearn.base import latents_of
-from crlearn.inputs import Scaling, check_columns
-
-
-@pytest.mark.parametrize("shape", [(5000, 3), (7, 20)])
-def test_scaling_measures_columns_in_blocks_as_a_whole(shape: tuple[int, int]):
-    rng = np.random.default_rng(0)
-    X = 3 + 2 * rng.standard_normal(shape)
-    scaling = Scaling.of(X)
-    np.testing.assert_allclose(scaling.mean, X.mean(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(scaling.scale, X.std(axis=0), rtol=1e-12)
-    Y = scaling(X)
-    expected = Y.T @ Y if shape[0] > shape[1] else Y @ Y.T
-    np.testing.assert_allclose(scaling.gram(X), expected / len(X), atol=1e-12)
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e200, 12345.678])
-def test_constant_columns_are_seen(value: float):
-    X = np.column_stack([np.full(9000, value), np.arange(9000.0)])
-    scaling = Scaling.of(X)
-    assert scaling.constant.tolist() == [True, False]
-    assert (scaling(X)[:, 0] == 0).all()
-    assert check_columns(X, scaling)[0] == 1
-
-
-def test_scaling_survives_large_numbers_and_large_means():
-    z = np.random.default_rng(1).standard_normal(3000)
-    X = np.column_stack([1e200 * z, 1e9 + z, 1e-200 * z])
-    scaling = Scaling.of(X)
-    np.testing.assert_allclose(scaling.scale, z.std() * np.array([1e200, 1, 1e-200]), rtol=1e-6)
-    assert check_columns(X, scaling)[0] == 1
+from crlearn.base import BaseCRL, latents_of
+from crlearn.result import Guarantee, Result
 
 
 def test_labels_are_told_to_models_that_ask_for_them():
@@ -48,3 +21,82 @@ def test_labels_are_told_to_models_that_ask_for_them():
     assert latents_of(Plain(), 1, 2) == 1
     assert latents_of(ByLabel(), 1, 2) == 3
     assert latents_of(ByLabel(), 1) == 1
+
+
+class Mean(BaseCRL):
+    """Its only latent is the mean of a sample; it notes what reached it."""
+
+    def __init__(self, n_latents: int | None = None, random_state: Any = None) -> None:
+        self.n_latents = n_latents
+        self.random_state = random_state
+
+    def _algorithm(self, X: Any, y: Any, seed: int) -> Result:
+        guarantee = Guarantee("none", "none", "none")
+        return Result(MeanOfSample(), guarantee, details={"X": X, "y": y})
+
+
+class MeanOfSample:
+    n_latents = 1
+
+    def __call__(self, X: Any) -> Any:
+        return X.reshape(len(X), -1).mean(axis=1, keepdims=True)
+
+
+class MeanOfAnything(Mean):
+    _keeps_float32 = True
+    _allows_images = True
+    _allows_matrix_y = True
+
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(6, 4, 5, 3))
+
+
+def test_precision_stays_where_a_class_keeps_it():
+    X = IMAGES.reshape(6, -1).astype(np.float32)
+    assert Mean().fit(X).result_.details["X"].dtype == np.float64
+    assert MeanOfAnything().fit(X).result_.details["X"].dtype == np.float32
+    assert MeanOfAnything().fit(X.astype(int)).result_.details["X"].dtype == np.float64
+
+
+def test_images_where_a_class_allows_them():
+    model = MeanOfAnything().fit(IMAGES)
+    np.testing.assert_array_equal(model.result_.details["X"], IMAGES)
+    assert model.n_features_in_ == 60
+    assert model.sample_shape_ == (4, 5, 3)
+    wanted = IMAGES.mean(axis=(1, 2, 3))[:, None]
+    np.testing.assert_allclose(model.transform(IMAGES), wanted)
+    np.testing.assert_allclose(model.transform(IMAGES.reshape(6, 60)), wanted)
+    with pytest.raises(ValueError, match=r"the shape \(4, 5, 3\) of those .* Got \(5, 4, 3\)"):
+        model.transform(np.swapaxes(IMAGES, 1, 2))
+
+
+def test_classes_that_allow_images_take_tables_too():
+    model = MeanOfAnything().fit(IMAGES[:, 0, 0])
+    assert model.result_.details["X"].shape == (6, 3)
+    with pytest.raises(ValueError, match="features"):
+        model.transform(IMAGES[:, 0, :, 0])
+
+
+def test_images_with_missing_values_are_refused():
+    broken = IMAGES.copy()
+    broken[2, 1, 1, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        MeanOfAnything().fit(broken)
+
+
+def test_images_are_refused_elsewhere():
+    with pytest.raises(ValueError, match="Found array with dim 4"):
+        Mean().fit(IMAGES)
+
+
+def test_y_may_be_a_matrix_where_a_class_allows_it():
+    X, y = IMAGES[:, 0, 0], RNG.normal(size=(6, 2))
+    np.testing.assert_array_equal(MeanOfAnything().fit(X, y).result_.details["y"], y)
+    assert MeanOfAnything().fit(X, list("aabbcc")).result_.details["y"].shape == (6,)
+    with pytest.raises(ValueError, match="1d array"):
+        Mean().fit(X, y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        MeanOfAnything().fit(X, y[:5])
+    with pytest.raises(ValueError, match="y contains NaN"):
+        MeanOfAnything().fit(X, np.where(y > 0, np.nan, y))

@@ -23,6 +23,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     assert_all_finite,
+    check_array,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -38,12 +39,22 @@ _TEXT_DTYPES = ("object", "str", "string", "large_string", "categor", "enum")
 
 
 class BaseCRL(TransformerMixin, BaseEstimator):
-    """Base class of all estimators; see the module's text."""
+    """Base class of all estimators; see the module's text.
+
+    A class says what it takes: whether it needs `y` (`_requires_y`), whether `y` may have several
+    columns (`_allows_matrix_y`), whether X of single precision stays so (`_keeps_float32`; others
+    get float64), and whether a row of X may be an image or any other array (`_allows_images`;
+    `sample_shape_` is its shape, and `n_features_in_` the number of its entries).
+    """
 
     result_: Result
     n_features_in_: int
+    sample_shape_: tuple[int, ...]
 
     _requires_y: ClassVar[bool] = False
+    _allows_matrix_y: ClassVar[bool] = False
+    _keeps_float32: ClassVar[bool] = False
+    _allows_images: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_latents": [Interval(Integral, 1, None, closed="left"), None],
         "random_state": ["random_state"],
@@ -59,7 +70,7 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X
-            Observations, one row a sample: array or data frame.
+            Observations, one row a sample: array or data frame; images where the class takes them.
         y
             Side information, one entry a row; the class says which.
         """
@@ -81,8 +92,10 @@ class BaseCRL(TransformerMixin, BaseEstimator):
     def _encoded(self, X: ArrayLike, encoder: Encoder, name: str) -> NDArray[np.floating]:
         """Return what a fitted encoder makes of `X`; `name` is the method that was called."""
         _refuse_text(X)
-        observations = cast(Any, validate_data(self, cast(Any, X), dtype=np.float64, reset=False))
-        return _finite(encoder(observations), name)
+        if self._allows_images:
+            X = self._flattened(X)
+        observations = validate_data(self, cast(Any, X), dtype=self._dtypes, reset=False)
+        return _finite(encoder(self._in_shape(observations)), name)
 
     def _can_decode(self) -> bool:
         check_is_fitted(self)
@@ -139,26 +152,56 @@ class BaseCRL(TransformerMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self._requires_y
+        tags.target_tags.multi_output = self._allows_matrix_y
+        tags.input_tags.three_d_array = self._allows_images
         return tags
 
     def _read(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         _refuse_text(X)
-        X = cast(
-            "NDArray[Any]",
-            validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2),
-        )
+        if self._allows_images:
+            self.sample_shape_ = _shape_of_rows(X)
+            X = self._flattened(X)
+        X = validate_data(self, X, dtype=self._dtypes, order="C", ensure_min_samples=2)
         _refuse_more_latents_than_features(self.get_params()["n_latents"], X.shape[1])
+        return self._in_shape(X), self._read_y(y, len(X))
+
+    def _read_y(self, y: Any, n_rows: int) -> NDArray[Any] | None:
+        name = type(self).__name__
         if y is None:
             if self._requires_y:
                 raise ValueError(
-                    f"{type(self).__name__} requires y to be passed, but the target y is None: "
+                    f"{name} requires y to be passed, but the target y is None: "
                     "give one environment label (or auxiliary value) a row."
                 )
-            return X, None
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(X, y)
-        assert_all_finite(y, estimator_name=type(self).__name__, input_name="y")
-        return X, y
+            return None
+        if self._allows_matrix_y and len(_shape_of_rows(y)) == 1 and _shape_of_rows(y) != (1,):
+            y = check_array(y, input_name="y", estimator=name)
+        else:
+            y = column_or_1d(y, warn=True)
+        check_consistent_length(range(n_rows), y)
+        assert_all_finite(y, estimator_name=name, input_name="y")
+        return y
+
+    @property
+    def _dtypes(self) -> Any:
+        """Number types that X may keep; the first is what others become."""
+        return [np.float64, np.float32] if self._keeps_float32 else np.float64
+
+    def _flattened(self, X: Any) -> Any:
+        """Return images as rows of numbers; tables are rows already."""
+        shape = _shape_of_rows(X)
+        if len(shape) < 2:
+            return X
+        if shape != self.sample_shape_:
+            raise ValueError(
+                f"Each sample of X must have the shape {self.sample_shape_} of those that the "
+                f"model was fitted to. Got {shape} instead."
+            )
+        return np.asarray(X).reshape(len(X), -1)
+
+    def _in_shape(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return rows of numbers as the images they are."""
+        return rows.reshape(len(rows), *self.sample_shape_) if self._allows_images else rows
 
 
 def latents_of(model: Any, X: Any, y: Any = None) -> Any:
@@ -173,6 +216,11 @@ def _refuse_more_latents_than_features(n_latents: int | None, n_features: int) -
             f"The 'n_latents' parameter must be at most the number of features, {n_features}: a "
             f"mixture with fewer outputs than latents cannot be undone. Got {n_latents} instead."
         )
+
+
+def _shape_of_rows(values: Any) -> tuple[int, ...]:
+    """Return the shape of one row of an array, a data frame or a nested list."""
+    return tuple(getattr(values, "shape", None) or np.shape(values))[1:]
 
 
 def _refuse_text(X: Any) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crlearn import __version__
 from crlearn.graph import to_networkx
+from crlearn.tags import stored
 
 # Nats of log evidence within which a competing structure explains the data about as well.
 CLOSE = 5.0
@@ -38,6 +39,7 @@ class Encoder(Protocol):
         ...
 
 
+@stored("encoder/linear")
 @dataclass(frozen=True, eq=False)
 class LinearEncoder:
     """``z = matrix @ (x - offset)``, row by row."""
@@ -55,6 +57,7 @@ class LinearEncoder:
         return (np.asarray(X, dtype=float) - self.offset) @ self.matrix.T
 
 
+@stored("decoder/linear")
 @dataclass(frozen=True, eq=False)
 class LinearDecoder:
     """``x = matrix @ z + offset``, row by row."""
@@ -81,6 +84,7 @@ class LinearDecoder:
         return np.asarray(Z, dtype=float) @ self.matrix.T + self.offset
 
 
+@stored("result/guarantee")
 @dataclass(frozen=True)
 class Guarantee:
     """How far the theory says that the latents and the graph are recovered.
@@ -107,6 +111,7 @@ class Guarantee:
         return self.text
 
 
+@stored("result/check")
 @dataclass(frozen=True)
 class Check:
     """One assumption, and how it came out on this data (`passed` is None: cannot be tested)."""
@@ -120,6 +125,7 @@ class Check:
         return f"{self.name}: {mark} ({self.detail})"
 
 
+@stored("result/goodness-of-fit")
 @dataclass(frozen=True)
 class GoodnessOfFit:
     """Likelihood ratio of the fitted model to a saturated one.
@@ -140,6 +146,7 @@ class GoodnessOfFit:
         )
 
 
+@stored("result/alternative")
 @dataclass(frozen=True, eq=False)
 class Alternative:
     """A competing structure: another explanation of the same data.
@@ -184,6 +191,7 @@ def _installed_version(package: str) -> str:
     return version(package)
 
 
+@stored("result")
 @dataclass(frozen=True, eq=False)
 class Result:
     """Frozen record of one fit.

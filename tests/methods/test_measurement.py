@@ -90,3 +90,16 @@ def test_rows_that_have_run_away_are_named(world: Any):
 def test_more_latents_than_the_rank():
     with pytest.raises(IdentifiabilityError, match="rank of X, which is 1"):
         measure(np.outer(np.arange(10.0), np.ones(4)), 2)
+
+
+def test_thousands_of_features(monkeypatch: pytest.MonkeyPatch):
+    world: Any = make_multi_domain(n_latents=3, n_features=1100, n_samples=400, random_state=0)
+    found = measure(world.X, 3)
+    monkeypatch.setattr("crlearn.inputs._components.LARGEST_EXACT", 10**9)
+    wanted = measure(world.X, 3)
+    assert len(found.eigenvalues) < len(wanted.eigenvalues)
+    assert distance(found.span, wanted.span) < 1e-12
+    assert found.noise_variance == pytest.approx(wanted.noise_variance, rel=1e-10)
+    assert [check.passed for check in found.noise_checks()] == [
+        check.passed for check in wanted.noise_checks()
+    ]

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 from crlearn.config import config_context
 from crlearn.scores import FlowJacobians
-from crlearn.scores._flow import FlowObjective
 
 RNG = np.random.default_rng(0)
 BENT = RNG.normal(size=(3000, 2))
@@ -18,27 +16,6 @@ BENT[:, 1] = 0.5 * BENT[:, 1] + BENT[:, 0] ** 2
 def small(**parameters: Any) -> FlowJacobians:
     settings: dict[str, Any] = {"n_layers": 2, "width": 8, "n_steps": 400, "batch_size": 256}
     return FlowJacobians(**{**settings, "learning_rate": 1e-2, "random_state": 0, **parameters})
-
-
-def random_couplings(objective: FlowObjective) -> Any:
-    shapes = jax.eval_shape(objective.init, jax.random.key(0))
-    draw = lambda leaf: 0.4 * RNG.normal(size=leaf.shape).astype(np.float32)  # noqa: E731
-    return jax.tree.map(draw, shapes)
-
-
-def test_it_starts_gaussian():
-    objective = FlowObjective(n_variables=3, n_layers=2, width=4)
-    x = RNG.normal(size=(5, 3)).astype(np.float32)
-    values = objective.log_density(objective.init(jax.random.key(0)), x)
-    np.testing.assert_allclose(values, -0.5 * (x**2).sum(axis=1), rtol=1e-5)
-
-
-def test_it_is_a_density_whatever_the_weights():
-    objective = FlowObjective(n_variables=2, n_layers=3, width=8)
-    axis = np.linspace(-15, 15, 601, dtype=np.float32)
-    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    density = np.exp(objective.log_density(random_couplings(objective), grid)) / (2 * np.pi)
-    assert density.sum() * (axis[1] - axis[0]) ** 2 == pytest.approx(1.0, abs=1e-3)
 
 
 def test_curvature_where_it_is_known():

@@ -191,6 +191,34 @@ def test_a_diverged_restart_starts_again_with_a_smaller_step():
     assert np.isfinite(training.loss)
 
 
+@dataclass(frozen=True)
+class Shuffled(Regression):
+    """Weights of two precisions, an order of the columns for each restart, and a name."""
+
+    def init(self, key: Any) -> dict[str, Any]:
+        return {
+            "slope": jax.random.normal(key, (3,)).astype(jnp.bfloat16),
+            "offset": jnp.zeros(()),
+            "order": jax.random.permutation(key, 3),
+            "name": "shuffled",
+        }
+
+    def loss(self, params: Any, batch: Any, key: Any, progress: Any) -> Any:
+        x, y = batch
+        return super().loss(params, (x[:, params["order"]], y), key, progress)
+
+
+def test_whole_numbers_names_and_precisions_come_back_as_drawn():
+    settings = replace(SETTINGS, max_epochs=40, n_restarts=3, race=0.2)
+    params = train(Shuffled(), regression_data(), settings, seed=0).params
+    assert params["name"] == "shuffled"
+    assert params["slope"].dtype == jnp.bfloat16
+    assert params["offset"].dtype == np.float32
+    assert sorted(params["order"]) == [0, 1, 2]
+    wanted = np.array([1, -2, 0.5])[params["order"]]
+    np.testing.assert_allclose(params["slope"].astype(float), wanted, atol=0.05)
+
+
 class TestCheckpoint:
     def interrupted_after(self, n_chunks: int, path: Any, settings: Settings) -> Any:
         def interrupt(done: int) -> None:
@@ -219,6 +247,20 @@ class TestCheckpoint:
         assert_same_bits(resumed.params, whole.params)
         assert_same_bits(resumed.history, whole.history)
         assert resumed.stopped == whole.stopped
+
+    def test_resumes_with_leaves_of_any_type(self, tmp_path: Any):
+        settings = replace(SETTINGS, n_restarts=2, race=0.5)
+
+        def interrupt(done: int) -> None:
+            if done == 2:
+                raise KeyboardInterrupt
+
+        data, path = regression_data(), tmp_path / "state.crl"
+        whole = train(Shuffled(), data, settings, seed=0)
+        with pytest.warns(UserWarning, match="interrupted after"):
+            train(Shuffled(), data, settings, seed=0, checkpoint=path, after_chunk=interrupt)
+        resumed = train(Shuffled(), data, settings, seed=0, checkpoint=path)
+        assert_same_bits(resumed.params, whole.params)
 
     def test_a_finished_run_is_not_run_again(self, tmp_path: Any):
         path = tmp_path / "state.crl"

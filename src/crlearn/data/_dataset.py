@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crlearn.data._random import RandomState
+from crlearn.tags import stored
 
 if TYPE_CHECKING:
     from crlearn.data._mixing import Mixing
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _ROWS_PER_BLOCK = 8192
 
 
+@stored("data/truth")
 @dataclass(frozen=True, eq=False)
 class Truth:
     """What a simulated world knows about itself. No estimator ever sees it.
@@ -123,6 +125,7 @@ class Truth:
         return self.scms[environment]
 
 
+@stored("data/dataset")
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Observations from one or several environments.

@@ -21,6 +21,7 @@ from crlearn.data._mixing import Mixing
 from crlearn.data._random import RandomState, independent_seeds
 from crlearn.data._scm import SCM, make_scm
 from crlearn.data._worlds import Secrecy, Sizes, samples_by_environment, target_matrix
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 Picture = NDArray[np.float32]
@@ -30,6 +31,7 @@ _SMALLEST_RESOLUTION = 16
 _IMAGES_PER_BLOCK = 512
 
 
+@stored("mixing/ball-rendering")
 @dataclass(frozen=True, eq=False)
 class BallRendering(Mixing):
     """Map from positions to a picture: balls of different colours on a white ground.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crlearn.tags import stored
+
 Matrix = NDArray[np.floating]
 
 ACTIVATIONS = ("identity", "tanh", "leaky_relu")
@@ -14,6 +16,7 @@ ACTIVATIONS = ("identity", "tanh", "leaky_relu")
 _ROWS_PER_BLOCK = 8192
 
 
+@stored("mixing/layer")
 @dataclass(frozen=True, eq=False)
 class Layer:
     """``activation(weight @ values + bias)``.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crlearn.data import _autodiff
 from crlearn.data._noise import as_leaf, check_axes
 from crlearn.data._random import RandomState, invertible_uniform, signed_uniform
+from crlearn.tags import stored
 
 STEP_HEIGHTS = (1.0, 3.0)
 
@@ -36,6 +37,7 @@ class Mechanism(eqx.Module):
         """Return the effect of the parents."""
 
 
+@stored("mechanism/linear")
 class Linear(Mechanism):
     """Weighted sum of the parents."""
 
@@ -48,6 +50,7 @@ class Linear(Mechanism):
         return parents @ self.weights
 
 
+@stored("mechanism/quadratic-form")
 class QuadraticForm(Mechanism):
     """``sqrt(p' M'M p)``, the length of ``M p``; the gradient at its kink ``p = 0`` is zero."""
 
@@ -63,6 +66,7 @@ class QuadraticForm(Mechanism):
         return xp.where(square > 0, xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)
 
 
+@stored("mechanism/norm-squared")
 class NormSquared(Mechanism):
     """Sum of the squared parents."""
 
@@ -71,6 +75,7 @@ class NormSquared(Mechanism):
         return (parents**2).sum(-1)
 
 
+@stored("mechanism/tanh-cubic")
 class TanhCubic(Mechanism):
     """``sum_k weights_k (amplitude tanh(rate p_k) + cubic (rate p_k)^3)``."""
 
@@ -88,6 +93,7 @@ class TanhCubic(Mechanism):
         return (self.amplitude * xp.tanh(argument) + self.cubic * argument**3) @ self.weights
 
 
+@stored("mechanism/sine")
 class Sine(Mechanism):
     """``sum_k weights_k sin(rate p_k)``."""
 
@@ -102,6 +108,7 @@ class Sine(Mechanism):
         return xp.sin(self.rate * parents) @ self.weights
 
 
+@stored("mechanism/mlp")
 class MLP(Mechanism):
     """``output @ activation(hidden @ p + bias) + output_bias``; activation relu or tanh."""
 
@@ -128,6 +135,7 @@ class MLP(Mechanism):
         return units @ self.output + self.output_bias
 
 
+@stored("mechanism/scaled")
 class Scaled(Mechanism):
     """Another mechanism times a factor."""
 

@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from crlearn.data._layer import Layer
 from crlearn.data._random import RandomState, haar_orthonormal, invertible_uniform
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
 
+@stored("mixing")
 @dataclass(frozen=True, eq=False)
 class Mixing:
     """Map from latents to observations: one layer after the other.

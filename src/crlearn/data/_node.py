@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from crlearn.data._mechanisms import Mechanism
 from crlearn.data._noise import Noise, as_leaf, check_axes
+from crlearn.tags import stored
 
 
+@stored("scm/node")
 class Node(eqx.Module):
     """One structural equation, ``z = offset + mechanism(parents) + noise``.
 

@@ -11,6 +11,8 @@ import equinox as eqx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crlearn.tags import stored
+
 
 def as_leaf(number: ArrayLike) -> NDArray[np.floating]:
     """Make an array, so that compiled programs take it as an argument and not as a constant."""
@@ -70,6 +72,7 @@ class Noise(eqx.Module):
         """Logarithm of the density of mean zero and variance one."""
 
 
+@stored("distribution/gaussian")
 class Gaussian(Noise):
     """Normal distribution."""
 
@@ -80,6 +83,7 @@ class Gaussian(Noise):
         return -0.5 * value**2 - 0.5 * np.log(2 * np.pi)
 
 
+@stored("distribution/laplace")
 class Laplace(Noise):
     """Double exponential distribution: symmetric, heavier tails than the Gaussian."""
 
@@ -90,6 +94,7 @@ class Laplace(Noise):
         return -np.sqrt(2) * abs(value) - 0.5 * np.log(2)
 
 
+@stored("distribution/exponential")
 class Exponential(Noise):
     """Exponential distribution moved to the mean: skewed, with a sharp lower end.
 
@@ -104,6 +109,7 @@ class Exponential(Noise):
         return xp.where(value >= -1, -(value + 1), -xp.inf)
 
 
+@stored("distribution/gumbel")
 class Gumbel(Noise):
     """Extreme-value distribution: smooth and skewed to the right."""
 
@@ -116,6 +122,7 @@ class Gumbel(Noise):
         return -raw - xp.exp(-raw) + np.log(np.pi / np.sqrt(6))
 
 
+@stored("distribution/fixed")
 class Fixed(Noise):
     """No noise at all: always zero. What a do-intervention leaves; it has no density."""
 

@@ -18,10 +18,12 @@ from crlearn.data._node import Node
 from crlearn.data._noise import make_noise
 from crlearn.data._random import RandomState
 from crlearn.graph import check_dag, topological_order
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
 
+@stored("scm")
 @dataclass(frozen=True, eq=False)
 class SCM:
     """Structural causal model ``z_j = c_j + f_j(parents of j) + e_j`` with independent noise e.

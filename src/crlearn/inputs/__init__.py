@@ -1,5 +1,6 @@
 """What every method does before its own mathematics: read `y`, and reduce X to its span."""
 
+from crlearn.inputs._components import Components, is_wide, leading_components
 from crlearn.inputs._environments import (
     Environments,
     by_environment,
@@ -26,6 +27,7 @@ from crlearn.inputs._span import (
 )
 
 __all__ = [
+    "Components",
     "Environments",
     "KnownDomains",
     "Scaling",
@@ -36,6 +38,8 @@ __all__ = [
     "choose_n_latents",
     "in_readable_units",
     "intervened_rows",
+    "is_wide",
+    "leading_components",
     "read_domains",
     "read_environments",
     "read_graph",

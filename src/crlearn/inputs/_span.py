@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
+from crlearn.inputs._components import (
+    Components,
+    is_wide,
+    leading_components,
+    rank_of,
+    rough_variances,
+)
 from crlearn.inputs._environments import Environments, reference_of
 from crlearn.result import Check, LinearEncoder
 
 Matrix = NDArray[np.floating]
 
-# Singular values of standardised data below this share of the largest one count as zero.
-_RANK_TOLERANCE = 1e-6
 # A column whose sd is below this share of its largest value is constant up to rounding.
 _CONSTANT_TOLERANCE = 1e-14
 # Fewer rows show no layers.
@@ -72,6 +78,14 @@ class Scaling:
             total += standardised.T @ standardised
         return total / n_rows
 
+    def gram_times(self, X: NDArray[np.floating], basis: Matrix) -> Matrix:
+        """Return the Gram matrix of the standardised columns times `basis`, without the former."""
+        total = np.zeros(basis.shape)
+        for rows in _blocks(X):
+            standardised = self(rows)
+            total += standardised.T @ (standardised @ basis)
+        return total / len(X)
+
     def _columns(self, X: NDArray[np.floating], chosen: slice) -> NDArray[np.floating]:
         return Scaling(self.mean[chosen], self.scale[chosen], self.constant[chosen])(X[:, chosen])
 
@@ -83,16 +97,21 @@ def _blocks(X: NDArray[np.floating]) -> Iterator[NDArray[np.floating]]:
 
 
 def check_columns(
-    X: NDArray[np.floating], scaling: Scaling, variances: NDArray[np.floating] | None = None
+    X: NDArray[np.floating],
+    scaling: Scaling,
+    variances: NDArray[np.floating] | None = None,
+    *,
+    enough: int | None = None,
 ) -> tuple[int, tuple[Check, ...]]:
     """Return the numerical rank of the standardised columns, and what is to be said about them.
 
-    `variances` are the eigenvalues of `Scaling.gram`, if they are known.
+    `variances` are those of the principal components, if they are known. Where there are thousands
+    of rows and columns, the rank is not looked for much beyond `enough`.
     """
     if variances is None:
-        variances = np.linalg.eigvalsh(scaling.gram(X))
-    singular_values = np.sqrt(np.maximum(variances, 0.0))
-    rank = int((singular_values > _RANK_TOLERANCE * singular_values.max(initial=0.0)).sum())
+        variances = _variances(X, scaling, enough)
+    rank = rank_of(variances)
+    or_more = " or more" if rank == len(variances) < min(X.shape) else ""
     n_constant = int(scaling.constant.sum())
     n_varying = len(scaling.constant) - n_constant
     checks = (
@@ -101,9 +120,21 @@ def check_columns(
             n_constant == 0,
             f"{n_constant} of {len(scaling.constant)} columns of X are constant and carry nothing",
         ),
-        Check("rank of X", rank > 0, f"the {n_varying} columns that vary have rank {rank}"),
+        Check(
+            "rank of X", rank > 0, f"the {n_varying} columns that vary have rank {rank}{or_more}"
+        ),
     )
     return rank, checks
+
+
+def _variances(
+    X: NDArray[np.floating], scaling: Scaling, enough: int | None
+) -> NDArray[np.floating]:
+    if is_wide(X.shape):
+        found = rough_variances(partial(scaling.gram_times, X), X.shape, enough)
+        if found is not None:
+            return found
+    return np.linalg.eigvalsh(scaling.gram(X))
 
 
 def choose_n_latents(n_latents: int | None, rank: int) -> int:
@@ -135,14 +166,24 @@ def whitening(
 ) -> tuple[LinearEncoder, tuple[Check, ...]]:
     """Return the map to the leading principal components with variance one, and column checks."""
     scaling = Scaling.of(X)
-    variances, directions = np.linalg.eigh(scaling.gram(X))
-    rank, checks = check_columns(X, scaling, variances)
+    components = _components(X, scaling, n_latents)
+    rank, checks = check_columns(X, scaling, components.variances)
     n = choose_n_latents(n_latents, rank)
-    variances, directions = variances[::-1][:n], directions[:, ::-1][:, :n]
-    if X.shape[1] > len(X):  # directions among the rows
+    variances, directions = components.variances[:n], components.directions[:, :n]
+    if len(directions) != X.shape[1]:  # directions among the rows
         directions = scaling(X).T @ directions / np.sqrt(np.maximum(variances, 1e-300) * len(X))
     leading = _with_fixed_signs(directions) / np.sqrt(variances)
     return LinearEncoder(leading.T / scaling.scale, scaling.mean), checks
+
+
+def _components(X: NDArray[np.floating], scaling: Scaling, n_latents: int | None) -> Components:
+    """Return the principal components of the columns; of the rows if they are fewer, but many."""
+    if is_wide(X.shape):
+        found = leading_components(partial(scaling.gram_times, X), X.shape, n_latents)
+        if found is not None:
+            return found
+    variances, directions = np.linalg.eigh(scaling.gram(X))
+    return Components(variances[::-1], directions[:, ::-1])
 
 
 def _with_fixed_signs(directions: NDArray[np.floating]) -> NDArray[np.floating]:

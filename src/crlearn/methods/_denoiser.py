@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from crlearn.scores import StructuredScore
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
@@ -45,6 +46,7 @@ class Posterior:
         return self.mean - reach, self.mean + reach
 
 
+@stored("encoder/denoiser")
 @dataclass(frozen=True, eq=False)
 class Denoiser:
     """The encoder of `EmpiricalBayesCRL`: a linear map, then Tweedie's formula.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.inputs import Scaling, check_columns, choose_n_latents
+from crlearn.inputs import Scaling, check_columns, choose_n_latents, is_wide, leading_components
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
@@ -38,7 +38,8 @@ class Measurement:
     noise_variance
         In these units.
     eigenvalues
-        Of the second moment, in descending order.
+        Of the second moment, in descending order; where there are thousands of rows and features,
+        not much more than those of the latents.
     checks
         What is to be said about the columns.
     """
@@ -124,7 +125,7 @@ def measure(
         Number of each row's environment, if the span is to be refined by them.
     """
     scaling = Scaling.of(X)
-    rank, checks = check_columns(X, scaling)
+    rank, checks = check_columns(X, scaling, enough=n_latents)
     n = _checked_n_latents(n_latents, rank, X)
     divisor = scaling.scale if scale else np.ones(X.shape[1])
     shift = np.zeros(X.shape[1]) if offset is None else offset
@@ -203,7 +204,13 @@ def _leading(rows: Matrix, n: int) -> tuple[NDArray[np.floating], Matrix]:
 
     Uncentred: the model has no intercept, and shifts of the mean point along the mixing.
     """
-    if rows.shape[1] > len(rows):
+    components = None
+    if is_wide(rows.shape):
+        times = lambda basis: rows.T @ (rows @ basis) / len(rows)  # noqa: E731
+        components = leading_components(times, (len(rows), rows.shape[1]), n)
+    if components is not None:
+        values, vectors = components.variances, components.directions[:, :n]
+    elif rows.shape[1] > len(rows):
         values, left = np.linalg.eigh(rows @ rows.T / len(rows))
         values, left = np.maximum(values[::-1], 0.0), left[:, ::-1][:, :n]
         vectors = np.linalg.qr(rows.T @ left)[0]

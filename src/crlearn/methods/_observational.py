@@ -51,6 +51,7 @@ from crlearn.methods._observational_checks import (
     nonlinearity_check,
 )
 from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
@@ -66,6 +67,7 @@ GUARANTEE = Guarantee(
 )
 
 
+@stored("noise/of-mechanisms")
 @dataclass(frozen=True, eq=False)
 class MechanismNoise:
     """Map from observations to exogenous noises: latents minus what their mechanisms predict.

@@ -1,5 +1,20 @@
-"""Networks as equinox modules, applied with numpy and JAX alike."""
+"""Networks as equinox modules, their evaluation in blocks, and log-determinants."""
 
+from crlearn.nets._convolutional import ConvolutionalDecoder, ConvolutionalEncoder
+from crlearn.nets._evaluate import apply_in_blocks, evaluate
+from crlearn.nets._logdet import log_determinants
 from crlearn.nets._mlp import ACTIVATIONS, MLP, AnyArray, NetworkMap, leaky_relu, tanh
 
-__all__ = ["ACTIVATIONS", "MLP", "AnyArray", "NetworkMap", "leaky_relu", "tanh"]
+__all__ = [
+    "ACTIVATIONS",
+    "MLP",
+    "AnyArray",
+    "ConvolutionalDecoder",
+    "ConvolutionalEncoder",
+    "NetworkMap",
+    "apply_in_blocks",
+    "evaluate",
+    "leaky_relu",
+    "log_determinants",
+    "tanh",
+]

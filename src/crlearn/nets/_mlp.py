@@ -16,7 +16,11 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
+from crlearn.tags import stored
+
 AnyArray = Array | np.ndarray
+
+_ROWS_PER_BLOCK = 8192
 
 
 def leaky_relu(x: Any) -> Any:
@@ -33,6 +37,7 @@ def tanh(x: Any) -> Any:
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"leaky_relu": leaky_relu, "tanh": tanh}
 
 
+@stored("net/mlp")
 class MLP(eqx.Module):
     """Fully connected network; the activation follows every layer but the last."""
 
@@ -60,6 +65,7 @@ class MLP(eqx.Module):
         return x @ self.weights[-1] + self.biases[-1]
 
 
+@stored("encoder/network")
 @dataclass(frozen=True, eq=False)
 class NetworkMap:
     """A trained network between its users' units: ``network((x - mean) / scale)``, then affine.
@@ -80,7 +86,11 @@ class NetworkMap:
         return len(self.output_mean)
 
     def __call__(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the image of each row of `X`."""
+        """Return the image of each row of `X`, in double precision, some rows at a time."""
+        blocks = range(0, max(len(X), 1), _ROWS_PER_BLOCK)
+        return np.concatenate([self._image(X[start : start + _ROWS_PER_BLOCK]) for start in blocks])
+
+    def _image(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         inputs = (np.asarray(X, dtype=float) - self.input_mean) / self.input_scale
         outputs = np.asarray(self.network(inputs))
         return outputs[:, : self.n_latents] * self.output_scale + self.output_mean

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
 from crlearn.published._soft_steps import train_soft_steps
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
@@ -30,6 +31,7 @@ _EXPLAINED = 1e-8
 _CONSTANT = 1e-10
 
 
+@stored("noise/basis")
 @dataclass(frozen=True, eq=False)
 class Basis:
     """Functions of standardised predictors: monomials, radial functions and soft steps.
@@ -65,6 +67,7 @@ class Basis:
         return np.column_stack([monomials, radial, steps])
 
 
+@stored("noise/regression")
 @dataclass(frozen=True, eq=False)
 class Regression:
     """Ridge regression on functions of standardised predictors.

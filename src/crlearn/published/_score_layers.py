@@ -78,6 +78,7 @@ from crlearn.published._leaves import (
 from crlearn.published._units import refuse_extreme_units
 from crlearn.result import LinearDecoder, LinearEncoder, Result
 from crlearn.scores import ScoreJacobian, make_jacobian
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 Layers = tuple[NDArray[np.intp], ...]
@@ -87,6 +88,7 @@ Threshold = float | Literal["test"]
 _LEVEL, _N_HALVES = 0.05, 8
 
 
+@stored("noise/of-layers")
 @dataclass(frozen=True, eq=False)
 class NoiseEncoder:
     """Map from observations to exogenous noises: latents minus what those upstream explain.

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.tags import stored
+
 Matrix = NDArray[np.floating]
 Basis = NDArray[np.floating]  # coordinates x rows x basis functions
 
@@ -20,6 +22,7 @@ _OUTSIDE = 0.002
 _DEGREE = 3
 
 
+@stored("score/cubic-splines")
 @dataclass(frozen=True, eq=False)
 class CubicSplines:
     """Cubic B-splines, one interval for each coordinate.

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from crlearn.scores._splines import Basis, CubicSplines
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -126,6 +127,7 @@ def _nodes(mask: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(int(k) for k in np.flatnonzero(mask))
 
 
+@stored("score/structured")
 @dataclass(frozen=True, eq=False)
 class StructuredScore:
     """A fitted score: call it with rows and what is intervened on in each of them.

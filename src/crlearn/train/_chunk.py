@@ -1,7 +1,8 @@
 """The compiled part: a chunk of minibatch steps for all restarts at once.
 
-All weights of one restart are a single flat vector: the optimiser is then one fused loop, and the
-state of a run is a handful of arrays.
+All weights of one restart are a single flat vector (one for each number type, if there are
+several): the optimiser is then one fused loop, and the state of a run is a handful of arrays. Whole
+numbers, masks and whatever is no array stay as the objective drew them.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from collections.abc import Hashable
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
-Params = PyTree[Float[Array, "..."]]
+# Rows whose held-out loss is taken at once, in batches: nothing is kept for a gradient there, so
+# that it takes less memory than a step if the network has some layers.
+_HELD_OUT_BATCHES = 4
+
+Params = PyTree[Any]
+Weights = tuple[Float[Array, "*restarts _"], ...]
 Batch = PyTree[Array]
 
 
@@ -25,13 +32,16 @@ class Objective(Hashable, Protocol):
     """What is trained. Equal objectives share compiled programs, so compare them by value."""
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Draw the weights of one restart."""
+        """Draw the weights of one restart: leaves with floating point numbers are trained."""
         ...
 
     def loss(
         self, params: Params, batch: Batch, key: PRNGKeyArray, progress: Float[Array, ""]
     ) -> Float[Array, ""]:
-        """Mean loss of a batch; `progress` runs from 0 to 1 over the training (for annealing)."""
+        """Mean loss of a batch; `progress` runs from 0 to 1 over the training (for annealing).
+
+        The loss of many rows is taken to be the mean over batches of them.
+        """
         ...
 
 
@@ -44,11 +54,12 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """The restarts, one row each."""
+    """The restarts, one row each; `fixed` has the arrays that are not trained."""
 
-    weights: Float[Array, "*restarts weights"]
+    weights: Weights
+    fixed: PyTree[Array]
     optimizer: optax.OptState
-    best_weights: Float[Array, "*restarts weights"]
+    best_weights: Weights
     best_loss: Float[Array, "*restarts"]
     stale_chunks: Int[Array, "*restarts"]
     step_scale: Float[Array, "*restarts"]
@@ -88,14 +99,15 @@ class Losses(NamedTuple):
 def fresh_state(objective: Objective, plan: Plan, keys: Key[Array, " restarts"]) -> State:
     """Draw the weights of every restart."""
     n_restarts = len(keys)
-    weights = jax.vmap(lambda key: _flatten(objective.init(key)))(keys)
+    weights, fixed = jax.vmap(lambda key: _taken_apart(_drawn(objective, key)))(keys)
     return State(
         weights=weights,
+        fixed=fixed,
         optimizer=jax.vmap(_optimizer(plan).init)(weights),
         best_weights=weights,
-        best_loss=jnp.full(n_restarts, jnp.inf, weights.dtype),
+        best_loss=jnp.full(n_restarts, jnp.inf, float),
         stale_chunks=jnp.zeros(n_restarts, int),
-        step_scale=jnp.ones(n_restarts, weights.dtype),
+        step_scale=jnp.ones(n_restarts, float),
         skipped=jnp.zeros(n_restarts, int),
         dead=jnp.zeros(n_restarts, bool),
         number=jnp.arange(n_restarts),
@@ -131,17 +143,38 @@ def _advance_one_restart(
     if feed.held_out_rows is None:
         held_out_loss = training_loss
     else:
-        params = unflatten(objective, state.weights)
-        held_out_loss = objective.loss(
-            params, feed.held_out_rows, feed.held_out_key, jnp.asarray(1.0)
-        )
+        params = put_together(objective, state.weights, state.fixed)
+        held_out_loss = _held_out_loss(objective, params, feed)
     improved = held_out_loss < state.best_loss
     state = state._replace(
-        best_weights=jnp.where(improved, state.weights, state.best_weights),
+        best_weights=jax.tree.map(partial(jnp.where, improved), state.weights, state.best_weights),
         best_loss=jnp.where(improved, held_out_loss, state.best_loss),
         stale_chunks=jnp.where(improved, 0, state.stale_chunks + 1),
     )
     return state, Losses(training_loss, held_out_loss)
+
+
+def _held_out_loss(objective: Objective, params: Params, feed: Feed) -> Float[Array, ""]:
+    """Mean loss of the held-out rows, some batches at a time: their number sets no memory."""
+    rows, key = feed.held_out_rows, feed.held_out_key
+    n_rows = len(jax.tree.leaves(rows)[0])
+    n_at_once = _HELD_OUT_BATCHES * feed.minibatches.shape[1]
+
+    def loss(batch: Batch, key: PRNGKeyArray) -> Float[Array, ""]:
+        return jnp.asarray(objective.loss(params, batch, key, jnp.asarray(1.0)), float)
+
+    if n_rows <= n_at_once:
+        return loss(rows, key)
+    n_whole, n_left = divmod(n_rows, n_at_once)
+    keys = jax.random.split(key, n_whole + 1)
+    shape = (n_whole, n_at_once)
+    whole = jax.tree.map(
+        lambda array: array[: n_rows - n_left].reshape(*shape, *array.shape[1:]), rows
+    )
+    total = n_at_once * jax.lax.map(lambda pair: loss(*pair), (whole, keys[:-1])).sum()
+    if n_left:
+        total += n_left * loss(jax.tree.map(lambda array: array[n_rows - n_left :], rows), keys[-1])
+    return total / n_rows
 
 
 def _step(
@@ -149,19 +182,29 @@ def _step(
 ) -> tuple[State, Float[Array, ""]]:
     """One step of one restart; left out if the loss or its gradient is not finite."""
     progress = _steps_taken(state.optimizer) / plan.total_steps
-    loss, tree_gradient = jax.value_and_grad(objective.loss)(
-        unflatten(objective, state.weights), batch, key, progress
-    )
+    params = put_together(objective, state.weights, state.fixed)
+    trained, rest = eqx.partition(params, _is_trained)
+    loss, tree_gradient = jax.value_and_grad(
+        lambda trained: objective.loss(eqx.combine(trained, rest), batch, key, progress)
+    )(trained)
     gradient = _flatten(tree_gradient)
     update, optimizer = _optimizer(plan).update(gradient, state.optimizer, state.weights)
-    finite = jnp.isfinite(loss) & jnp.isfinite(gradient).all()
+    finite = jnp.isfinite(loss) & _all_finite(gradient)
     keep = partial(jnp.where, finite)
+
+    def moved(weights: Array, update: Array) -> Array:
+        return keep((weights + state.step_scale * update).astype(weights.dtype), weights)
+
     state = state._replace(
-        weights=keep(state.weights + state.step_scale * jnp.asarray(update), state.weights),
+        weights=jax.tree.map(moved, state.weights, update),
         optimizer=jax.tree.map(keep, optimizer, state.optimizer),
         skipped=state.skipped + ~finite,
     )
     return state, loss
+
+
+def _all_finite(weights: Weights) -> Bool[Array, ""]:
+    return jnp.stack([jnp.isfinite(part).all() for part in weights]).all()
 
 
 def _optimizer(plan: Plan) -> optax.GradientTransformation:
@@ -184,15 +227,56 @@ def _is_schedule_count(path: tuple[Any, ...], _: Any) -> bool:
     return any(getattr(entry, "tuple_name", None) == "ScaleByScheduleState" for entry in path)
 
 
-def _flatten(tree: Params) -> Float[Array, " weights"]:
-    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+def _drawn(objective: Objective, key: PRNGKeyArray) -> Params:
+    """Draw the weights of one restart; arrays of numpy become those of JAX."""
+    is_numpy = lambda leaf: isinstance(leaf, np.ndarray | np.generic)  # noqa: E731
+    drawn = objective.init(key)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if is_numpy(leaf) else leaf, drawn)
 
 
-def unflatten(objective: Objective, weights: Float[Array, " weights"]) -> Params:
-    """Give a flat vector of weights the form that the objective works with."""
-    leaves, structure = jax.tree.flatten(jax.eval_shape(objective.init, jax.random.key(0)))
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    pieces = jnp.split(weights, ends[:-1])
-    return structure.unflatten(
-        piece.reshape(leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)
+def _is_trained(leaf: Any) -> bool:
+    """Whether a leaf is an array (or the shape of one) with numbers that can move a little."""
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.floating)
+
+
+def _taken_apart(params: Params) -> tuple[Weights, PyTree[Array]]:
+    """Return the trained leaves as flat vectors, and the other arrays."""
+    trained, rest = eqx.partition(params, _is_trained)
+    return _flatten(trained), eqx.filter(rest, eqx.is_array)
+
+
+def put_together(objective: Objective, weights: Weights, fixed: PyTree[Array]) -> Params:
+    """Give flat vectors of weights the form that the objective works with."""
+    form = eqx.filter_eval_shape(partial(_drawn, objective), jax.random.key(0))
+    trained, rest = eqx.partition(form, _is_trained)
+    no_array = eqx.filter(rest, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
+    return eqx.combine(_unflatten(trained, weights), fixed, no_array)
+
+
+def _number_types(leaves: list[Any]) -> list[Any]:
+    return list(dict.fromkeys(leaf.dtype for leaf in leaves))
+
+
+def _flatten(trained: Params) -> Weights:
+    """Return one vector for each number type, in the order in which they appear."""
+    leaves = jax.tree.leaves(trained)
+    return tuple(
+        jnp.concatenate([leaf.ravel() for leaf in leaves if leaf.dtype == dtype])
+        for dtype in _number_types(leaves)
     )
+
+
+def _unflatten(form: Params, weights: Weights) -> Params:
+    leaves, structure = jax.tree.flatten(form)
+    pieces = {
+        dtype: iter(_pieces([leaf for leaf in leaves if leaf.dtype == dtype], vector))
+        for dtype, vector in zip(_number_types(leaves), weights, strict=True)
+    }
+    return structure.unflatten(next(pieces[leaf.dtype]) for leaf in leaves)
+
+
+def _pieces(leaves: list[Any], vector: Float[Array, " _"]) -> list[Array]:
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = jnp.split(vector, ends[:-1])
+    return [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]

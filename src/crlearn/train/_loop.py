@@ -77,7 +77,7 @@ class Training:
     Attributes
     ----------
     params
-        Best weights of the best restart, as numpy arrays.
+        Best weights of the best restart, as numpy arrays; leaves that are no arrays are as drawn.
     loss
         Their held-out loss.
     history
@@ -91,7 +91,7 @@ class Training:
         Number of restarts that diverged and were run again with a smaller step.
     """
 
-    params: PyTree[NDArray[Any]]
+    params: PyTree[Any]
     loss: float
     history: dict[str, NDArray[Any]]
     stopped: EndOfTraining
@@ -293,9 +293,10 @@ class _Run:
                 f"{_RETRY_STEP} of learning_rate={self.settings.learning_rate:g}. "
                 "Give a smaller learning_rate, and check X for extreme values."
             )
-        weights = _chunk.unflatten(self.objective, state.best_weights[best])
+        alone = jax.tree.map(lambda leaf: leaf[best], (state.best_weights, state.fixed))
+        params = _chunk.put_together(self.objective, *alone)
         return Training(
-            params=jax.tree.map(np.asarray, weights),
+            params=jax.tree.map(lambda leaf: np.asarray(leaf) if _is_array(leaf) else leaf, params),
             loss=float(state.best_loss[best]),
             history={
                 "epoch": self._epochs(np.arange(1, progress.chunks_done + 1)),
@@ -311,6 +312,10 @@ class _Run:
 
 def _where_rows(mask: Bool[Array, " rows"], yes: Array, no: Array) -> Array:
     return jnp.where(mask.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array)
 
 
 def _n_rows(data: PyTree[Any]) -> int:

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.nodes._relevance import Shape, functions_of
 from crlearn.likelihood.observational._model import RelevanceModel
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
 
+@stored("noise/mechanism")
 @dataclass(frozen=True, eq=False)
 class Mechanism:
     """What a latent's parents predict.
@@ -44,6 +46,7 @@ class Mechanism:
         return (functions - self.means) @ self.coefficients
 
 
+@stored("noise/mechanisms")
 @dataclass(frozen=True, eq=False)
 class Mechanisms:
     """What is predicted of each latent, as a function of all latents of a row."""

@@ -1,0 +1,244 @@
+"""Whole files: written at once or not at all, and read with suspicion."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load as parse_safetensors
+from safetensors.numpy import save as format_safetensors
+
+from crlearn import __version__
+from crlearn.exceptions import CorruptFileError
+from crlearn.persist import _format_1
+from crlearn.persist._values import decode, encode
+
+if TYPE_CHECKING:
+    from crlearn.base import BaseCRL
+    from crlearn.data import Dataset
+
+FORMAT = 2
+
+
+def save(thing: BaseCRL | Dataset, path: str | Path) -> None:
+    """Write a fitted or unfitted estimator, or a dataset, to one file."""
+    from crlearn.base import BaseCRL
+    from crlearn.data import Dataset
+
+    if isinstance(thing, BaseCRL):
+        _refuse_unknown_class(thing)
+        write_record(path, kind="estimator", record=_estimator_state(thing))
+    elif isinstance(thing, Dataset):
+        write_record(path, kind="dataset", record={"dataset": _without_callables(thing)})
+    else:
+        raise TypeError(
+            f"save() takes an estimator or a Dataset. Got {type(thing).__name__} instead."
+        )
+
+
+def load(path: str | Path) -> Any:
+    """Read what `save` wrote. Runs no code from the file, so that files of strangers are safe.
+
+    Files of older versions are read, too. What was fitted is as it was; parameters that a class
+    does not have any more are left out.
+    """
+    file = _read(path)
+    rebuild: dict[str, Callable[[_File], Any]] = {
+        "estimator": _rebuild_estimator,
+        "dataset": _rebuild_dataset,
+    }
+    if file.kind not in rebuild:
+        raise CorruptFileError(f"{path} holds a {file.kind}; load() reads estimators and datasets.")
+    with _blaming(path):
+        return rebuild[file.kind](file)
+
+
+def write_record(path: str | Path, *, kind: str, record: Mapping[str, Any]) -> None:
+    """Write a nested record of plain values and arrays; the file appears whole or not at all."""
+    path = Path(path)
+    tensors: dict[str, NDArray[Any]] = {}
+    content = encode(record, tensors, where=kind)
+    header = {"format": FORMAT, "crlearn": __version__, "kind": kind, "content": content}
+    data = format_safetensors(tensors, metadata={"crlearn": json.dumps(header)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_record(path: str | Path, *, kind: str) -> dict[str, Any]:
+    """Read what `write_record` wrote under this kind."""
+    file = _read(path)
+    if file.kind != kind:
+        raise CorruptFileError(f"{path} holds a {file.kind}, not a {kind}.")
+    return file.record
+
+
+class _File(NamedTuple):
+    """What was read: a record of some kind, and the format it was written in."""
+
+    format: int
+    kind: str
+    record: dict[str, Any]
+
+
+class _blaming:  # noqa: N801 - reads as prose in a with statement
+    """Turn whatever a malformed file provokes into one clear error."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        if isinstance(error, CorruptFileError) or not isinstance(error, Exception):
+            return
+        raise CorruptFileError(
+            f"{self.path} is not a whole crlearn file: it is cut off, altered or of another kind "
+            f"({type(error).__name__}: {str(error)[:200]})."
+        ) from error
+
+
+def _read(path: str | Path) -> _File:
+    data = Path(path).read_bytes()
+    with _blaming(path):
+        tensors = parse_safetensors(data)
+        header_size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + header_size])["__metadata__"]
+        header = json.loads(metadata["crlearn"])
+        if header["format"] > FORMAT:
+            raise CorruptFileError(
+                f"{path} was written by crlearn {header['crlearn']}, which uses a newer file "
+                "format. Update crlearn to read it."
+            )
+        is_old = header["format"] == 1
+        content = _format_1.upgraded(header["content"]) if is_old else header["content"]
+        record = decode(content, tensors)
+        if not isinstance(record, dict):
+            raise TypeError("its content is not a record")
+        return _File(int(header["format"]), str(header["kind"]), record)
+
+
+def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:
+    parameters = estimator.get_params(deep=False)
+    if isinstance(parameters.get("random_state"), np.random.RandomState):
+        parameters["random_state"] = None  # a generator in mid-stream has no place in a file
+    fitted = {name: value for name, value in vars(estimator).items() if _is_fitted_name(name)}
+    return {"class": type(estimator).__name__, "parameters": parameters, "fitted": fitted}
+
+
+def _rebuild_estimator(file: _File) -> BaseCRL:
+    record, estimators = file.record, _estimators()
+    name, parameters = record["class"], record["parameters"]
+    if file.format == 1:
+        name = _format_1.class_now(name, parameters, estimators)
+    if name not in estimators:
+        raise CorruptFileError(f"The file names an unknown estimator '{name}'.")
+    estimator = _with_parameters(estimators[name], parameters, is_old=file.format < FORMAT)
+    for attribute, value in record["fitted"].items():
+        if not _is_fitted_name(attribute):
+            raise CorruptFileError(f"The file sets '{attribute}', which is no fitted attribute.")
+        vars(estimator)[attribute] = value
+    _check_consistency(estimator)
+    return estimator
+
+
+def _estimators() -> dict[str, type[BaseCRL]]:
+    """Every estimator by its name."""
+    return import_module("crlearn.estimators").ESTIMATORS
+
+
+def _with_parameters(
+    estimator: type[BaseCRL], parameters: dict[str, Any], *, is_old: bool
+) -> BaseCRL:
+    """Return an estimator with those parameters that its class still has.
+
+    Of an old file, those with values that the class still takes: the others keep their defaults.
+    """
+    own = {name: parameters[name] for name in estimator().get_params() if name in parameters}
+    if is_old:
+        own = {name: value for name, value in own.items() if _is_taken(estimator, name, value)}
+    return estimator(**own)
+
+
+def _is_taken(estimator: type[BaseCRL], name: str, value: Any) -> bool:
+    from sklearn.utils._param_validation import (
+        InvalidParameterError,
+        validate_parameter_constraints,
+    )
+
+    constraints = {name: estimator._parameter_constraints[name]}
+    try:
+        validate_parameter_constraints(constraints, {name: value}, estimator.__name__)
+    except InvalidParameterError:
+        return False
+    return True
+
+
+def _is_fitted_name(name: str) -> bool:
+    if name == "_sklearn_output_config":  # where scikit-learn keeps the choice made by set_output
+        return True
+    return name.endswith("_") and not name.startswith("_")
+
+
+def _check_consistency(estimator: BaseCRL) -> None:
+    """Refuse what `fit` could not have made, before a user meets it in the middle of their work."""
+    from crlearn.result import Result
+
+    estimator._validate_params()
+    if "result_" not in vars(estimator):
+        return
+    if not isinstance(estimator.result_, Result):
+        raise TypeError("its result is not a Result")
+    row = estimator._in_shape(np.zeros((1, int(estimator.n_features_in_))))
+    latents = estimator.result_.encoder(row)
+    if latents.shape != (1, estimator.result_.n_latents) or np.isnan(latents).any():
+        raise ValueError("its encoder does not fit its features")
+    if estimator.result_.decoder is not None:
+        estimator.result_.decoder(latents)
+
+
+def _rebuild_dataset(file: _File) -> Dataset:
+    from crlearn.data import Dataset
+
+    if not isinstance(file.record["dataset"], Dataset):
+        raise TypeError("its content is not a Dataset")
+    return file.record["dataset"]
+
+
+def _refuse_unknown_class(estimator: BaseCRL) -> None:
+    name = type(estimator).__name__
+    if _estimators().get(name) is not type(estimator):
+        raise TypeError(
+            f"{name} is not one of crlearn's own estimators, so that load() could not rebuild it. "
+            "Use joblib for classes of your own."
+        )
+
+
+def _without_callables(dataset: Dataset) -> Dataset:
+    """Leave out structural causal models that hold a user's own function."""
+    if dataset.truth is None or dataset.truth.scms is None:
+        return dataset
+    try:
+        encode(dataset.truth.scms, {}, where="scms")
+    except TypeError:
+        warnings.warn(
+            "The mechanisms of this world are functions of your own, which a file cannot hold: the "
+            "saved dataset keeps its latents and graph, but not its exact scores.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return dataclasses.replace(dataset, truth=dataclasses.replace(dataset.truth, scms=None))
+    return dataset
