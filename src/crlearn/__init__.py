@@ -47,6 +47,7 @@ _PARTS = (
     "likelihood",
     "methods",
     "metrics",
+    "published",
     "report",
     "scores",
     "train",

@@ -46,7 +46,7 @@ _RECORDS = {
     "crlearn.nets._mlp": ("MLP", "NetworkMap"),
     "crlearn.scores._splines": ("CubicSplines",),
     "crlearn.scores._structured": ("StructuredScore",),
-    "crlearn.methods._denoiser": ("Denoiser",),
+    "crlearn.scores._tweedie": ("Denoiser",),
     "crlearn.likelihood.observational._search": ("Mechanism", "Mechanisms"),
     "crlearn.methods._layer_regression": ("Basis", "Regression"),
     "crlearn.methods._observational": ("MechanismNoise",),
@@ -67,6 +67,23 @@ _RECORDS = {
     "crlearn.data._node": ("Node",),
     "crlearn.data._noise": ("Exponential", "Fixed", "Gaussian", "Gumbel", "Laplace"),
     "crlearn.data._scm": ("SCM",),
+}
+
+# Where classes of older files have gone.
+_MOVED = {"crlearn.methods._denoiser": "crlearn.scores._tweedie"}
+# Parameters that classes had in older files: what was fitted with them is read without them.
+_GONE = {
+    "EmpiricalBayesCRL": (
+        "shrinkage",
+        "environment_weights",
+        "interactions",
+        "n_knots",
+        "knot_range",
+        "ridge",
+        "estimator",
+        "start",
+        "max_iter",
+    )
 }
 
 
@@ -231,7 +248,7 @@ def _decode(value: Any, tensors: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def _decode_record(record: tuple[str, str], fields: dict[str, Any]) -> Any:
-    module, name = record
+    module, name = _MOVED.get(record[0], record[0]), record[1]
     if name not in _RECORDS.get(module, ()):
         raise CorruptFileError(f"The file names a class '{name}' that crlearn does not read.")
     return getattr(import_module(module), name)(**fields)
@@ -246,10 +263,12 @@ def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:
 
 
 def _rebuild_estimator(record: dict[str, Any]) -> BaseCRL:
-    methods = import_module("crlearn.methods")
-    if record["class"] not in methods.ESTIMATORS:
+    estimators = import_module("crlearn.published").ESTIMATORS
+    if record["class"] not in estimators:
         raise CorruptFileError(f"The file names an unknown estimator '{record['class']}'.")
-    estimator = methods.ESTIMATORS[record["class"]](**record["parameters"])
+    method = estimators[record["class"]]
+    gone = _GONE.get(record["class"], ())
+    estimator = method(**{k: v for k, v in record["parameters"].items() if k not in gone})
     for name, value in record["fitted"].items():
         if not _is_fitted_name(name):
             raise CorruptFileError(f"The file sets '{name}', which is no fitted attribute.")
@@ -291,7 +310,7 @@ def _rebuild_dataset(record: dict[str, Any]) -> Dataset:
 
 def _refuse_unknown_class(estimator: BaseCRL) -> None:
     name = type(estimator).__name__
-    if import_module("crlearn.methods").ESTIMATORS.get(name) is not type(estimator):
+    if import_module("crlearn.published").ESTIMATORS.get(name) is not type(estimator):
         raise TypeError(
             f"{name} is not one of crlearn's own estimators, so that load() could not rebuild it. "
             "Use joblib for classes of your own."

@@ -19,7 +19,7 @@ from typing import Any
 from crlearn import __version__
 from crlearn.bench._study import Entry, Study
 from crlearn.data import WORLDS
-from crlearn.methods import ESTIMATORS
+from crlearn.published import ESTIMATORS
 
 # Parameters of worlds that every row of a summary shows.
 _ALWAYS_SHOWN = ("n_latents", "n_features", "n_samples", "mechanism", "intervention", "graph")

@@ -44,7 +44,7 @@ def read_value(text: str) -> Any:
 
 def methods() -> dict[str, type[BaseCRL]]:
     """Return the estimators by name."""
-    from crlearn.methods import ESTIMATORS
+    from crlearn.published import ESTIMATORS
 
     return dict(ESTIMATORS)
 

@@ -13,8 +13,10 @@ from crlearn.inputs._known import (
     intervened_rows,
     read_domains,
     read_graph,
+    read_mixing,
     read_weights,
 )
+from crlearn.inputs._measurement import Measurement, measure
 from crlearn.inputs._span import (
     Scaling,
     check_columns,
@@ -26,6 +28,7 @@ from crlearn.inputs._span import (
 __all__ = [
     "Environments",
     "KnownDomains",
+    "Measurement",
     "Scaling",
     "by_environment",
     "check_columns",
@@ -33,9 +36,11 @@ __all__ = [
     "choose_n_latents",
     "in_readable_units",
     "intervened_rows",
+    "measure",
     "read_domains",
     "read_environments",
     "read_graph",
+    "read_mixing",
     "read_weights",
     "reference_first",
     "reference_of",

@@ -5,6 +5,7 @@ of environments that share a mechanism, and parents; it knows no method.
 """
 
 from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood.domains._checks import domain_checks
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains, Invariance
 from crlearn.likelihood.interventional._linear import (
@@ -54,6 +55,7 @@ __all__ = [
     "adjacency_of",
     "best_graph_at",
     "climb",
+    "domain_checks",
     "edge_p_values",
     "expand",
     "find_targets",
