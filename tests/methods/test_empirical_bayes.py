@@ -176,8 +176,9 @@ class TestBadInput:
 
     @pytest.mark.parametrize("name", ["estimator", "start", "max_iter", "ridge", "knot_range"])
     def test_what_does_not_apply_cannot_be_given(self, name: str):
+        options: dict[str, Any] = {name: None}
         with pytest.raises(TypeError, match=name):
-            EmpiricalBayesCRL(**{name: None})
+            EmpiricalBayesCRL(**options)
 
 
 class TestInterface:

@@ -136,12 +136,12 @@ def causal_score(
     weights: Vector | None = None,
 ) -> StructuredScore:
     """Match (5.2) by the normal equations of A.1 to rows in this unit; weights as in C."""
-    ends = (np.full(rows.shape[1], end / unit) for end in KNOT_RANGE)
+    low, high = (np.full(rows.shape[1], end / unit) for end in KNOT_RANGE)
     return StructuredScore.fit(
         rows,
         intervened,
         graph,
-        splines=CubicSplines.between(*ends, KNOTS),
+        splines=CubicSplines.between(low, high, KNOTS),
         interactions="tensor",
         penalty="size",
         ridge=RIDGE,
@@ -229,14 +229,14 @@ def em_f_modelling(
     if kind == "given" and noise_is_known:
         n_iterations = 0  # nothing is left to be learned
     steps, variances = np.zeros(n_iterations), np.zeros(n_iterations)
-    fitted: tuple[Matrix, ...] = ()
+    scored = None
     with progress_bar("EM f-modelling", n_iterations) as advance:
         for t in range(n_iterations):
-            if kind != "given" or t == 0:
+            if scored is None or kind != "given":
                 unmixing, inverse = unmix(columns)
                 y = X @ unmixing.T
-                fitted = (y, inverse, *fit_score(y)(y, intervened))
-            y, inverse, score, slope = fitted
+                scored = (y, inverse, *fit_score(y)(y, intervened))
+            y, inverse, score, slope = scored
             mean, second = posterior_moments(y, variance * inverse, score, slope, shrinkage)
             cross = X.T @ mean
             _refuse_divergence(t, variance, np.isfinite(cross).all() and np.isfinite(second).all())

@@ -70,15 +70,16 @@ class SparseEquations:
     weight: float
 
     def __add__(self, other: SparseEquations) -> SparseEquations:
-        design = vstack([self.design, other.design], format="csr")
+        design: Any = vstack([self.design, other.design], format="csr")
         return SparseEquations(design, self.slopes + other.slopes, self.weight + other.weight)
 
     def solve(self, penalty: csr_array) -> NDArray[np.floating]:
         """Return the coefficients under a penalty on them, by conjugate gradients."""
-        size = self.design.shape[1]
+        size = len(self.slopes)
         design, transposed = self.design, self.design.T.tocsr()
-        left = LinearOperator(
-            (size, size),
+        operator: Any = LinearOperator  # its types are not known to type checkers
+        left = operator(
+            shape=(size, size),
             matvec=lambda theta: transposed @ (design @ theta) / self.weight + penalty @ theta,
             dtype=np.float64,
         )

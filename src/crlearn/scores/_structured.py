@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Literal
+from operator import add
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -227,12 +228,14 @@ class StructuredScore:
                 if not len(chosen):
                     parts.append((None, np.nan))
                     continue
-                halves = [
-                    model._equations(latent, kind, rows, basis, slopes, intervened, weights, half)
-                    for half in (chosen[0::2], chosen[1::2])
+                # Halves are told apart for cross-validation only.
+                pieces = (chosen,) if ridge is not None else (chosen[0::2], chosen[1::2])
+                equations = [
+                    model._equations(latent, kind, rows, basis, slopes, intervened, weights, piece)
+                    for piece in pieces
                 ]
                 penalties = _penalties(model.terms(latent, kind), splines.n_basis, penalty)
-                parts.append(_matched(halves, penalties, ridge))
+                parts.append(_matched(equations, penalties, ridge))
             coefficients.append((parts[0][0], parts[1][0]))
             ridges.append((parts[0][1], parts[1][1]))
         return replace(model, coefficients=tuple(coefficients), ridges=tuple(ridges))
@@ -336,14 +339,14 @@ def _is_sparse(terms: Sequence[Term]) -> bool:
 
 
 def _matched(
-    halves: Sequence[Equations], penalties: Callable[[float], Any], ridge: float | None
+    equations: Sequence[Equations], penalties: Callable[[float], Any], ridge: float | None
 ) -> tuple[Matrix, float]:
     """Return the coefficients and their ridge, by cross-validation between halves if it is None."""
     if ridge is None:
-        losses = [_held_out_loss(halves, penalties(candidate)) for candidate in RIDGES]
+        losses = [_held_out_loss(equations, penalties(candidate)) for candidate in RIDGES]
         ridge = RIDGES[int(np.argmin(losses))]
-    both: Any = halves[0] + halves[1]  # type: ignore[operator]
-    return both.solve(penalties(ridge)), ridge
+    together = reduce(cast(Any, add), equations)
+    return together.solve(penalties(ridge)), ridge
 
 
 def _normal_equations(
