@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from crlearn.inputs import Environments, read_environments
-from crlearn.inputs._known import intervened_rows, read_domains, read_graph, read_weights
+from crlearn.inputs._known import (
+    intervened_rows,
+    read_domains,
+    read_graph,
+    read_mixing,
+    read_weights,
+)
 
 CHAIN = np.eye(3, k=1, dtype=bool)
 
@@ -81,3 +87,15 @@ class TestWeights:
     def test_a_missing_label(self, environments: Environments):
         with pytest.raises(ValueError, match="Missing are 'c'"):
             read_weights({"a": 1, "b": 1}, environments)
+
+
+class TestMixing:
+    def test_a_matrix_is_taken_as_it_is_and_a_word_is_none(self):
+        np.testing.assert_array_equal(read_mixing([[1, 2], [3, 4]], 2, 2), [[1, 2], [3, 4]])
+        assert read_mixing("any", 2, 2) is None
+
+    def test_matrices_that_are_none_of_a_mixing(self):
+        with pytest.raises(ValueError, match=r"shape \(3, 2\).*Got shape \(2, 2\)"):
+            read_mixing(np.eye(2), 3, 2)
+        with pytest.raises(ValueError, match=r"linearly independent.*Got rank 1 for 2 latents"):
+            read_mixing(np.ones((3, 2)), 3, 2)

@@ -55,3 +55,12 @@ def test_knots_span_the_bulk_of_the_data():
 def test_a_constant_column_has_knots_too():
     splines = CubicSplines.spanning(np.full((10, 1), 3.0), 5)
     assert np.isfinite(splines(np.array([[3.0], [4.0]]))[0]).all()
+
+
+def test_four_of_them_are_not_zero(splines: CubicSplines):
+    rows = np.random.default_rng(0).uniform(-5, 6, (200, 2))
+    places, values, slopes = splines.local(rows)
+    assert places.shape == (2, 200, 4)
+    for local, whole in zip((values, slopes), splines(rows), strict=True):
+        np.testing.assert_array_equal(np.take_along_axis(whole, places, axis=-1), local)
+        np.testing.assert_allclose(np.abs(whole).sum(axis=-1), np.abs(local).sum(axis=-1))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.scores import CubicSplines, StructuredScore
+from crlearn.scores import CubicSplines, StructuredScore, _structured, score_graph
 from crlearn.scores._structured import Term, neighbourly_terms, tensor_terms
 
 CHAIN = np.eye(4, k=1, dtype=bool)
@@ -59,6 +59,14 @@ class TestTerms:
     def test_dense_terms_reach_everyone(self):
         terms = neighbourly_terms(CHAIN, 0, False, dense=True)
         assert {k for term in terms for k in term.latents} == {0, 1, 2, 3}
+
+
+def test_graphs_that_a_score_may_follow():
+    np.testing.assert_array_equal(score_graph(CHAIN, "graph"), CHAIN)
+    np.testing.assert_array_equal(score_graph(CHAIN, "pool"), CHAIN)
+    assert not score_graph(CHAIN, "empty").any()
+    full = score_graph(CHAIN[::-1, ::-1], "full")  # edges from the last latent to the first
+    np.testing.assert_array_equal(full, np.tril(np.ones((4, 4), dtype=bool), k=-1))
 
 
 class TestGaussian:
@@ -131,12 +139,46 @@ def test_cross_validation_is_wary_of_few_rows():
     assert few >= many
 
 
-def test_too_many_features_are_refused():
-    graph = np.zeros((5, 5), dtype=bool)
-    graph[:4, 4] = True
-    rows = np.random.default_rng(0).standard_normal((50, 5))
-    with pytest.raises(ValueError, match=r"16,807 features.*interactions='pairs'"):
-        fitted(rows, graph, interactions="tensor")
+class TestProductsOfManyLatents:
+    """Beyond two latents the design is sparse; the answer is that of the dense equations."""
+
+    @pytest.mark.parametrize("ridge", [1e-4, None])
+    @pytest.mark.parametrize("penalty", ["size", "curvature"])
+    def test_as_the_dense_equations(
+        self, monkeypatch: pytest.MonkeyPatch, ridge: Any, penalty: Any
+    ):
+        rng = np.random.default_rng(0)
+        rows = rng.standard_normal((400, 3)) * [1, 2, 3]
+        rows[:3] *= 4  # outside the knots
+        intervened = rng.random((400, 3)) < 0.3
+        weights = rng.random(400)
+        graph = np.triu(np.ones((3, 3), dtype=bool), k=1)
+        options: Any = {"interactions": "tensor", "ridge": ridge, "penalty": penalty}
+        answers = []
+        for most_dense in (2, 3):
+            monkeypatch.setattr(_structured, "_MOST_DENSE", most_dense)
+            model = fitted(rows, graph, intervened, n_knots=4, weights=weights, **options)
+            answers.append(model(rows, intervened, jacobian=True))
+            assert model.coefficients[2][0].shape == (6**3,)  # type: ignore[union-attr]
+        for sparse, dense in zip(*answers, strict=True):
+            np.testing.assert_allclose(sparse, dense, atol=1e-6 * np.abs(dense).max())
+
+    def test_the_published_size(self):
+        """Ten splines of four latents: 10,000 features."""
+        rng = np.random.default_rng(1)
+        rows = rng.standard_normal((500, 4))
+        graph = np.triu(np.ones((4, 4), dtype=bool), k=1)
+        model = fitted(rows, graph, n_knots=8, interactions="tensor", penalty="size", ridge=1e-2)
+        assert model.coefficients[3][0].shape == (10_000,)  # type: ignore[union-attr]
+        score, _ = model(rows, np.zeros(rows.shape, dtype=bool))
+        assert np.corrcoef(score[:, 3], -rows[:, 3])[0, 1] > 0.7
+
+    def test_what_does_not_fit_into_memory_is_refused(self):
+        graph = np.zeros((9, 9), dtype=bool)
+        graph[:8, 8] = True
+        rows = np.random.default_rng(0).standard_normal((500, 9))
+        with pytest.raises(ValueError, match=r"7 splines of each of 9 latents.*fewer parents"):
+            fitted(rows, graph, interactions="tensor")
 
 
 def test_what_was_never_seen_is_refused():

@@ -15,8 +15,10 @@ from crlearn.inputs._known import (
     intervened_rows,
     read_domains,
     read_graph,
+    read_mixing,
     read_weights,
 )
+from crlearn.inputs._measurement import Measurement, measure
 from crlearn.inputs._span import (
     Scaling,
     check_columns,
@@ -30,6 +32,7 @@ __all__ = [
     "Components",
     "Environments",
     "KnownDomains",
+    "Measurement",
     "Scaling",
     "by_environment",
     "check_columns",
@@ -40,9 +43,11 @@ __all__ = [
     "intervened_rows",
     "is_wide",
     "leading_components",
+    "measure",
     "read_domains",
     "read_environments",
     "read_graph",
+    "read_mixing",
     "read_weights",
     "reference_first",
     "reference_of",

@@ -1,4 +1,4 @@
-"""What is known before the data: the graph, and which latents each environment intervenes on."""
+"""What is known before the data: the graph, the targets of each environment, the mixing."""
 
 from __future__ import annotations
 
@@ -82,6 +82,24 @@ def intervened_rows(labels: Iterable[Any], rows: BoolMatrix, y: NDArray[Any]) ->
             "targets={label: latents}, or leave y out."
         )
     return rows[[place[_plain(label)] for label in found]][codes]
+
+
+def read_mixing(mixing: Any, n_features: int, n_latents: int) -> NDArray[np.floating] | None:
+    """Return a mixing that is known; None where `mixing` only says of which kind it is."""
+    if isinstance(mixing, str):
+        return None
+    matrix = np.asarray(mixing, dtype=float)
+    if matrix.shape != (n_features, n_latents):
+        raise ValueError(
+            f"A known 'mixing' must have shape ({n_features}, {n_latents}): one row for each "
+            f"feature and one column for each latent. Got shape {matrix.shape} instead."
+        )
+    if np.linalg.matrix_rank(matrix) < n_latents:
+        raise ValueError(
+            "A known 'mixing' must have linearly independent columns, or latents cannot be "
+            f"told apart. Got rank {np.linalg.matrix_rank(matrix)} for {n_latents} latents."
+        )
+    return matrix
 
 
 def read_weights(weights: Any, environments: Environments) -> NDArray[np.floating] | None:

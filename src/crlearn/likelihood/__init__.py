@@ -9,6 +9,7 @@ comes back with one record, `Fit`.
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import some_rows
+from crlearn.likelihood.domains._checks import domain_checks
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains, Invariance
 from crlearn.likelihood.interventional._search import FITS, fit_interventional
@@ -26,6 +27,7 @@ __all__ = [
     "RelevanceModel",
     "Unmixing",
     "agreement",
+    "domain_checks",
     "find_unmixing",
     "fit_interventional",
     "fit_observational",

@@ -1,8 +1,8 @@
 """The methods: one file each, all behind the interface of `crlearn.base.BaseCRL`."""
 
 from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, pca_baseline
-from crlearn.methods._denoiser import Posterior
-from crlearn.methods._empirical_bayes import EmpiricalBayesCRL
+from crlearn.methods._denoising import DenoisingCRL as DenoisingCRL  # a base, for the published
+from crlearn.methods._empirical_bayes import EmpiricalBayesCRL, ScoreOptions, empirical_bayes_crl
 from crlearn.methods._ivae import IVAE, ivae
 from crlearn.methods._linear_intervention import HARD_GUARANTEE as HARD_INTERVENTION_GUARANTEE
 from crlearn.methods._linear_intervention import SOFT_GUARANTEE as SOFT_INTERVENTION_GUARANTEE
@@ -41,7 +41,8 @@ __all__ = [
     "MultiNodeCRL",
     "ObservationalCRL",
     "PCABaseline",
-    "Posterior",
+    "ScoreOptions",
+    "empirical_bayes_crl",
     "ica_baseline",
     "ivae",
     "linear_intervention_crl",

@@ -1,43 +1,329 @@
-"""`EmpiricalBayesCRL`: the estimator. What it does is in `crlearn.methods._f_modelling`."""
+"""Noisy linear measurements from many domains, known graph and targets (EB-CRL, CRL f-modelling).
+
+Recovers the latents behind x = A z + noise, with isotropic Gaussian noise and orthogonal columns of
+A (or any, with an observational domain), and denoises them: posterior means and variances. Graph
+and targets of each environment are known; mechanisms, noises and interventions are not.
+
+1. *Measurement*: the span of A and the noise variance from the second moment of X.
+2. *Rotation*: inside the span, from means and covariances of the environments: an intervention
+   changes its targets and their effects and nothing else; by a criterion, and with an
+   observational environment by its likelihood (`crlearn.likelihood.find_unmixing`).
+3. *Score*: causally structured score matching with cubic splines, in closed form
+   (`crlearn.scores.StructuredScore`).
+4. *Denoising*: Tweedie's formulas, first and second order (`crlearn.scores.Denoiser`).
+
+The paper finds the rotation by an EM algorithm from principal components, of which the truth is no
+fixed point (`crlearn.published.EBCRL`); here steps 1 to 4 are done once. The paper's score of a
+latent looks at its parents; here it looks at the whole Markov blanket, in pairs, since the child of
+a latent says as much about it as a parent.
+
+Cost: O(N d^2) for step 1, nothing in N for step 2, O(N n F^2) for step 3 with F features for each
+latent (`crlearn.scores.StructuredScore`), O(N n F) for step 4.
+
+References
+----------
+Wu, von Kügelgen and Blei, Multi-domain empirical Bayes for linearly-mixed causal representations,
+2026.
+"""
 
 from __future__ import annotations
 
-from numbers import Integral, Real
-from typing import Any, ClassVar, cast
-from warnings import warn
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import (
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
 
-from crlearn.base import BaseCRL
-from crlearn.exceptions import AssumptionWarning
+from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs import (
-    intervened_rows,
+    Environments,
+    KnownDomains,
+    Measurement,
+    check_environment_sizes,
+    measure,
     read_domains,
     read_environments,
     read_graph,
-    read_weights,
+    read_mixing,
 )
-from crlearn.methods._denoiser import Denoiser, Posterior
-from crlearn.methods._f_modelling import ScoreOptions, denoised_span, empirical_bayes_crl
-from crlearn.result import Result
+from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing
+from crlearn.methods._denoising import DenoisingCRL
+from crlearn.result import Check, Guarantee, LinearDecoder, Result
+from crlearn.scores import (
+    CubicSplines,
+    Denoiser,
+    StructuredScore,
+    root_of,
+    score_graph,
+    whitened,
+)
 
 Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
 
-# Rows this much farther outside the knots than those of the fit, in lengths of their interval, are
-# worth a warning.
-_FAR = 1.0
-_KNOTS = {"moments": 5, "paper": 8}
+GUARANTEE = Guarantee(
+    latents="scale",
+    graph="none",
+    text="each latent up to its scale, which is set by unit columns of the mixing, if the "
+    "measurement is linear with noise alike in all features, the columns of the mixing are "
+    "orthogonal, and the given graph and targets are right",
+)
+FREE_GUARANTEE = Guarantee(
+    latents="scale",
+    graph="none",
+    text="each latent up to its scale, which is set by unit columns of the mixing, if the "
+    "measurement is linear with noise alike in all features, interventions are hard, one "
+    "environment is observational, and the given graph and targets are right",
+)
+SPAN_GUARANTEE = Guarantee(
+    latents="span",
+    graph="none",
+    text="all latents together up to one rotation, without measurement noise: no targets were "
+    "given that could tell them apart",
+)
 
 
-class EmpiricalBayesCRL(BaseCRL):
+@dataclass(frozen=True)
+class ScoreOptions:
+    """How scores are matched.
+
+    Attributes
+    ----------
+    structure
+        See `EmpiricalBayesCRL`.
+    interactions
+        Terms of the score: ``"pairs"`` of a latent and each neighbour (K^2 features each, for K =
+        n_knots + 2), or ``"sums"`` over the neighbours (K features each; 1% less precise).
+    n_knots
+        Of the splines, over the 0.2% to 99.8% quantiles of each latent.
+    ridge
+        Penalty in score matching; None: by cross-validation, for each latent.
+    hard
+        Whether interventions cut latents off their parents.
+    dense
+        Whether all latents have a term, for noise that is not independent.
+    """
+
+    structure: Literal["graph", "full", "empty", "pool", "none"] = "graph"
+    interactions: Literal["pairs", "sums"] = "pairs"
+    n_knots: int = 5
+    ridge: float | None = None
+    hard: bool = True
+    dense: bool = False
+
+    def fit(
+        self,
+        rows: Matrix,
+        intervened: BoolMatrix | None,
+        graph: BoolMatrix,
+        weights: NDArray[np.floating] | None = None,
+    ) -> StructuredScore:
+        """Match a score to noisy latents; `intervened` is None where targets are not known."""
+        if intervened is None:
+            intervened = np.zeros(rows.shape, dtype=bool)
+        assert self.structure != "none"
+        return StructuredScore.fit(
+            rows,
+            intervened,
+            score_graph(graph, self.structure),
+            splines=CubicSplines.spanning(rows, self.n_knots),
+            hard=self.hard,
+            interactions=self.interactions,
+            dense=self.dense,
+            ridge=self.ridge,
+            weights=weights,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """An unmixing of the span, before anything is denoised."""
+
+    unmixing: Matrix
+    noise_variance: float
+    span: Matrix
+    checks: tuple[Check, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def noise(self) -> Matrix:
+        """Covariance of the noise of the latents."""
+        inner = self.unmixing @ self.unmixing.T
+        alone = np.diag(np.diag(inner))
+        if np.allclose(inner, alone, rtol=0, atol=1e-9 * alone.max()):
+            inner = alone  # orthogonal columns up to rounding
+        return self.noise_variance * inner
+
+    def noisy(self, measurement: Measurement) -> Matrix:
+        """Return the latents with their noise, in the units of the measurement."""
+        return measurement.rows @ self.span @ self.unmixing.T
+
+
+def rotate(
+    measurement: Measurement, domains: Domains, rng: np.random.Generator, *, orthogonal: bool
+) -> Found:
+    """Find the latents' axes in the span."""
+    if not orthogonal and not len(domains.observational):
+        raise IdentifiabilityError(
+            "Columns of the mixing that are not orthogonal cannot be told from the moments of "
+            "intervened environments alone. Add an observational environment, whose targets are "
+            "empty, or set mixing='orthogonal'."
+        )
+    answer = find_unmixing(domains, rng, orthogonal=orthogonal)
+    return Found(
+        answer.matrix,
+        measurement.noise_variance,
+        measurement.span,
+        _rotation_checks(answer),
+        {
+            "invariance": answer.value,
+            "degrees_of_freedom": answer.freedom,
+            "start": answer.start,
+            "shift": answer.shift,
+            "zero_base": answer.zero_base,
+        },
+    )
+
+
+def given(measurement: Measurement, mixing: Matrix) -> Found:
+    """Take the latents' axes from a mixing that is known."""
+    scaled = mixing / measurement.scale[:, None]
+    unmixing = np.linalg.inv(measurement.span.T @ scaled)
+    return Found(unmixing, measurement.noise_variance, measurement.span, (), {"start": "given"})
+
+
+def denoise(
+    measurement: Measurement,
+    found: Found,
+    options: ScoreOptions,
+    graph: BoolMatrix,
+    intervened: BoolMatrix | None,
+    weights: NDArray[np.floating] | None = None,
+) -> Denoiser:
+    """Match scores to the latents that were found, with their targets and without."""
+    root = root_of(found.noise)
+    matrix = found.unmixing @ found.span.T / measurement.scale
+    linear = Denoiser(matrix, measurement.offset, root * measurement.unit, shrinkage=0.0)
+    if options.structure == "none" or found.noise_variance <= 0:
+        return linear
+    if options.structure != "empty" and not np.array_equal(root, np.diag(np.diag(root))):
+        options = replace(options, dense=True)  # noise that is shared ties all latents
+    rows = whitened(found.noisy(measurement), root)
+    pooled = options.fit(rows, None, graph, weights)
+    score = None
+    if intervened is not None and options.structure != "pool":
+        score = options.fit(rows, intervened, graph, weights)
+    reach = float(pooled.splines.beyond(rows).max())
+    return replace(linear, score=score, pooled=pooled, shrinkage=1.0, reach=reach)
+
+
+def empirical_bayes_crl(
+    X: Matrix,
+    environments: Environments,
+    known: KnownDomains,
+    *,
+    options: ScoreOptions | None = None,
+    orthogonal: bool = True,
+    mixing: Matrix | None = None,
+    noise_variance: float | None = None,
+    center: bool = False,
+    scale: bool = False,
+    weights: NDArray[np.floating] | None = None,
+    seed: int = 0,
+) -> Result:
+    """Recover and denoise the latents; see the module's text.
+
+    Parameters
+    ----------
+    X, environments, known
+        Rows, their environments, and what is known of these: graph and targets
+        (`crlearn.inputs.read_environments`, `crlearn.inputs.read_domains`).
+    options
+        How scores are matched.
+    orthogonal, mixing
+        Whether the columns of the mixing are orthogonal; the mixing itself, if it is known.
+    noise_variance, center, scale
+        See `EmpiricalBayesCRL`.
+    weights
+        Of the rows in score matching, with mean one (`crlearn.inputs.read_weights`).
+    seed
+        Of starts at random.
+    """
+    options = ScoreOptions() if options is None else options
+    measurement = measure(
+        X,
+        len(known.graph),
+        offset=_offset(X, environments, known) if center else None,
+        scale=scale,
+        noise_variance=noise_variance,
+        mixing=mixing,
+        codes=environments.codes,
+    )
+    domains = _domains(measurement, environments, known, options.hard)
+    if mixing is not None:
+        found = given(measurement, mixing)
+    else:
+        _refuse_small_environments(environments, len(known.graph))
+        found = rotate(measurement, domains, np.random.default_rng(seed), orthogonal=orthogonal)
+    intervened = known.targets[environments.codes] & (options.structure != "pool")
+    denoiser = denoise(measurement, found, options, known.graph, intervened, weights)
+    return Result(
+        encoder=denoiser,
+        decoder=_decoder(measurement, found),
+        guarantee=GUARANTEE if orthogonal else FREE_GUARANTEE,
+        adjacency=known.graph,
+        targets=known.targets,
+        checks=(
+            *measurement.checks,
+            check_environment_sizes(environments, len(known.graph)),
+            *measurement.noise_checks(),
+            measurement.range_check(found.noisy(measurement)),
+            *domain_checks(domains, found.unmixing, environments.labels),
+            *found.checks,
+        ),
+        details={
+            "noise_variance": found.noise_variance * measurement.unit**2,
+            "ridge": None if denoiser.score is None else np.array(denoiser.score.ridges),
+            "target_labels": known.labels,
+            "target_rows": known.rows,
+            **found.details,
+        },
+    )
+
+
+def denoised_span(
+    X: Matrix,
+    n_latents: int | None,
+    *,
+    options: ScoreOptions | None = None,
+    noise_variance: float | None = None,
+    center: bool = False,
+    scale: bool = False,
+) -> Result:
+    """Denoise principal components: all that is left if no targets are given."""
+    offset = X.mean(axis=0) if center else None
+    measurement = measure(X, n_latents, offset=offset, scale=scale, noise_variance=noise_variance)
+    n = measurement.span.shape[1]
+    found = Found(np.eye(n), measurement.noise_variance, measurement.span)
+    empty = np.zeros((n, n), dtype=bool)
+    not_known = Check(
+        "targets are known",
+        False,
+        "none were given, so that latents are principal components; set graph= and targets=",
+    )
+    return Result(
+        encoder=denoise(measurement, found, options or ScoreOptions(), empty, None),
+        decoder=_decoder(measurement, found),
+        guarantee=SPAN_GUARANTEE,
+        checks=(*measurement.checks, not_known, *measurement.noise_checks()),
+        details={"noise_variance": found.noise_variance * measurement.unit**2},
+    )
+
+
+class EmpiricalBayesCRL(DenoisingCRL):
     """Latents behind a noisy linear measurement of many domains, denoised (EB-CRL, f-modeling).
 
     `y` holds one environment label a row. The causal graph over the latents and the targets of each
@@ -46,6 +332,8 @@ class EmpiricalBayesCRL(BaseCRL):
     which sets the scales.
 
     Without `graph` and `targets` latents are denoised principal components, with a warning.
+    The published algorithm is `crlearn.published.EBCRL`; knots, ridge, terms of the score and
+    weights of environments are arguments of `crlearn.methods.empirical_bayes_crl`.
 
     Parameters
     ----------
@@ -57,12 +345,6 @@ class EmpiricalBayesCRL(BaseCRL):
         Mapping from environment labels to the latents that it intervenes on (``[]`` for none); or a
         0/1 array with one row for each environment in y, in the order of the labels, and one column
         for each latent. A mapping may name environments that are to come.
-    structure
-        What the score of a latent depends on: its neighbours in the ``"graph"``, all latents
-        (``"full"``), itself only (``"empty"``), or as ``"graph"`` without the targets
-        (``"pool"``).
-    shrinkage
-        Share of Tweedie's correction that is made: 1 for posterior means, 0 for no denoising (eta).
     interventions
         ``"hard"``: they cut latents off their parents; ``"soft"``: they change mechanisms.
     mixing
@@ -70,32 +352,16 @@ class EmpiricalBayesCRL(BaseCRL):
         mixing itself if it is known, one column a latent.
     noise_variance
         Of the measurement; None: estimated.
+    structure
+        What the score of a latent depends on: its neighbours in the ``"graph"``, all latents
+        (``"full"``), itself only (``"empty"``), as ``"graph"`` without the targets (``"pool"``), or
+        nothing (``"none"``), which leaves the noise on the latents.
     center
         Whether to take the mean of the environments without targets off X first (of all rows, if
         there is none). Latents are then relative to it.
     scale
         Whether to divide each feature by its standard deviation first, for features in different
         units. The noise is then taken for alike in the scaled features.
-    environment_weights
-        Weights in score matching, by label or one for each label in order; None: all rows alike.
-    interactions
-        Terms of the score: ``"pairs"`` of a latent and each neighbour (K^2 features each, for K =
-        n_knots + 2), ``"sums"`` over the neighbours (K features each), or ``"tensor"``, all parents
-        at once, as published (K^(parents + 1) features; refused beyond 4,096). None: pairs, and
-        tensor for the published algorithm.
-    n_knots
-        Of the splines; None: 5, and 8 for the published algorithm.
-    knot_range
-        First and last knot; None: 0.2% and 99.8% quantiles of each latent.
-    ridge
-        Penalty in score matching; None: by cross-validation, for each latent.
-    estimator
-        ``"moments"``: latents from the moments of the environments, denoised once. ``"paper"``: the
-        published EM algorithm, with its M-step mended; the parameters after this one belong to it.
-    start
-        ``"moments"``, or ``"pca"`` for principal components, matched to the targets.
-    max_iter
-        Iterations. With ``start="pca"``, 0 and no shrinkage it is the paper's PCA.
     random_state
         Seed of starts at random, which are tried if none of the closed forms fits.
 
@@ -110,26 +376,16 @@ class EmpiricalBayesCRL(BaseCRL):
     >>> low, high = model.posterior(world.X, world.y).interval(0.9)
     """
 
-    _requires_y = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **BaseCRL._parameter_constraints,
+        **DenoisingCRL._parameter_constraints,
         "graph": "no_validation",
         "targets": "no_validation",
-        "structure": [StrOptions({"graph", "full", "empty", "pool"})],
-        "shrinkage": [Interval(Real, 0, 1, closed="both")],
         "interventions": [StrOptions({"hard", "soft"})],
         "mixing": [StrOptions({"orthogonal", "any"}), "array-like"],
         "noise_variance": [Interval(Real, 0, None, closed="left"), None],
+        "structure": [StrOptions({"graph", "full", "empty", "pool", "none"})],
         "center": ["boolean"],
         "scale": ["boolean"],
-        "environment_weights": "no_validation",
-        "interactions": [StrOptions({"pairs", "sums", "tensor"}), None],
-        "n_knots": [Interval(Integral, 2, None, closed="left"), None],
-        "knot_range": ["array-like", None],
-        "ridge": [Interval(Real, 0, None, closed="neither"), None],
-        "estimator": [StrOptions({"moments", "paper"})],
-        "start": [StrOptions({"moments", "pca"})],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
     }
 
     def __init__(
@@ -138,177 +394,107 @@ class EmpiricalBayesCRL(BaseCRL):
         *,
         graph: Any = None,
         targets: Any = None,
-        structure: str = "graph",
-        shrinkage: float = 1.0,
         interventions: str = "hard",
         mixing: Any = "orthogonal",
         noise_variance: float | None = None,
+        structure: str = "graph",
         center: bool = False,
         scale: bool = False,
-        environment_weights: Any = None,
-        interactions: str | None = None,
-        n_knots: int | None = None,
-        knot_range: Any = None,
-        ridge: float | None = None,
-        estimator: str = "moments",
-        start: str = "moments",
-        max_iter: int = 100,
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
         self.graph = graph
         self.targets = targets
-        self.structure = structure
-        self.shrinkage = shrinkage
         self.interventions = interventions
         self.mixing = mixing
         self.noise_variance = noise_variance
+        self.structure = structure
         self.center = center
         self.scale = scale
-        self.environment_weights = environment_weights
-        self.interactions = interactions
-        self.n_knots = n_knots
-        self.knot_range = knot_range
-        self.ridge = ridge
-        self.estimator = estimator
-        self.start = start
-        self.max_iter = max_iter
         self.random_state = random_state
-
-    @property
-    def n_iter_(self) -> int:
-        """Times that latents were denoised: once, unless the published algorithm iterates."""
-        return max(len(self._fitted_result().history.get("step", ())), 1)
-
-    def transform(self, X: ArrayLike, y: ArrayLike | None = None) -> Matrix:
-        """Return the posterior means of the latents.
-
-        Parameters
-        ----------
-        X
-            Rows, as in `fit`.
-        y
-            Environment label of each row: one of those in `targets`. None: not known; the rows are
-            denoised as a mixture of all environments, less precisely.
-        """
-        check_is_fitted(self)
-        by_label = cast(Any, lambda rows: self._posterior(rows, y).mean)
-        means = self._encoded(X, by_label, "transform")
-        self._warn_if_far(X)
-        return means
-
-    def posterior(self, X: ArrayLike, y: ArrayLike | None = None) -> Posterior:
-        """Return posterior means and variances of the latents; arguments as for `transform`."""
-        check_is_fitted(self)
-        rows = cast(Any, validate_data(self, cast(Any, X), dtype=np.float64, reset=False))
-        self._warn_if_far(rows)
-        return self._posterior(rows, y)
-
-    def _posterior(self, rows: Matrix, y: ArrayLike | None) -> Posterior:
-        encoder = cast(Denoiser, self.result_.encoder)
-        if y is None or self.result_.targets is None:
-            return encoder.posterior(rows)
-        labels = column_or_1d(y, warn=True)
-        check_consistent_length(rows, labels)
-        details = self.result_.details
-        return encoder.posterior(
-            rows, intervened_rows(details["target_labels"], details["target_rows"], labels)
-        )
-
-    def _warn_if_far(self, X: ArrayLike) -> None:
-        rows = np.asarray(X, dtype=float)
-        encoder = cast(Denoiser, self.result_.encoder)
-        far = encoder.beyond(rows) > encoder.reach + _FAR
-        if far.any():
-            warn(
-                f"EmpiricalBayesCRL: {int(far.sum())} of {len(far)} rows have latents far outside "
-                "the range of the fit, where nothing is known of their distribution: their score "
-                "is continued along straight lines. Check their units and environments.",
-                AssumptionWarning,
-                stacklevel=3,
-            )
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         environments = read_environments(y, fewest=1)
-        options = self._score_options()
+        options = ScoreOptions(
+            structure=self.structure,  # type: ignore[arg-type]
+            hard=self.interventions == "hard",
+        )
+        measured: dict[str, Any] = {
+            "noise_variance": self.noise_variance,
+            "center": self.center,
+            "scale": self.scale,
+        }
+        graph = None if self.graph is None else read_graph(self.graph, self.n_latents)
         if self.targets is None:
-            return denoised_span(
-                X,
-                self._n_latents(),
-                options=options,
-                shrinkage=self.shrinkage,
-                noise_variance=self.noise_variance,
-                center=self.center,
-                scale=self.scale,
-            )
-        if self.graph is None:
+            n_latents = self.n_latents if graph is None else len(graph)
+            return denoised_span(X, n_latents, options=options, **measured)
+        if graph is None:
             raise ValueError(
                 "'targets' number the nodes of a graph, so that 'graph' has to be given too. If no "
                 "latent causes another, give a matrix of zeros."
             )
-        known = read_domains(read_graph(self.graph, self.n_latents), self.targets, environments)
-        is_paper = self.estimator == "paper"
         return empirical_bayes_crl(
             X,
             environments,
-            known,
+            read_domains(graph, self.targets, environments),
             options=options,
             orthogonal=not (isinstance(self.mixing, str) and self.mixing == "any"),
-            shrinkage=self.shrinkage,
-            mixing=self._known_mixing(X.shape[1], len(known.graph)),
-            noise_variance=self.noise_variance,
-            center=self.center,
-            scale=self.scale,
-            weights=read_weights(self.environment_weights, environments),
-            start=self.start if is_paper else "moments",  # type: ignore[arg-type]
-            n_iterations=self.max_iter if is_paper else 0,
+            mixing=read_mixing(self.mixing, X.shape[1], len(graph)),
             seed=seed,
+            **measured,
         )
 
-    def _n_latents(self) -> int | None:
-        if self.graph is None:
-            return self.n_latents
-        return len(read_graph(self.graph, self.n_latents))
 
-    def _score_options(self) -> ScoreOptions:
-        is_paper = self.estimator == "paper"
-        published = "tensor" if is_paper else "pairs"
-        interactions = self.interactions or published
-        return ScoreOptions(
-            structure=self.structure,  # type: ignore[arg-type]
-            interactions=interactions,  # type: ignore[arg-type]
-            n_knots=self.n_knots or _KNOTS[self.estimator],
-            knot_range=_checked_range(self.knot_range),
-            ridge=self.ridge,
-            hard=self.interventions == "hard",
-            penalty="size" if is_paper else "curvature",
-        )
-
-    def _known_mixing(self, n_features: int, n_latents: int) -> Matrix | None:
-        if isinstance(self.mixing, str):
-            return None
-        mixing = np.asarray(self.mixing, dtype=float)
-        if mixing.shape != (n_features, n_latents):
-            raise ValueError(
-                f"A known 'mixing' must have shape ({n_features}, {n_latents}): one row for each "
-                f"feature and one column for each latent. Got shape {mixing.shape} instead."
-            )
-        if np.linalg.matrix_rank(mixing) < n_latents:
-            raise ValueError(
-                "A known 'mixing' must have linearly independent columns, or latents cannot be "
-                f"told apart. Got rank {np.linalg.matrix_rank(mixing)} for {n_latents} latents."
-            )
-        return mixing
+def _rotation_checks(answer: Unmixing) -> tuple[Check, ...]:
+    fits = Check(
+        "targets and graph fit the data",
+        answer.fits,
+        f"moments that must agree between environments differ by {answer.value:.0f}, with "
+        f"{answer.freedom} degrees of freedom",
+    )
+    if answer.zero_base_fits is None:
+        return (fits,)
+    zero = Check(
+        "means without intervention are zero",
+        answer.zero_base_fits,
+        "no environment is observational, so that this had to be assumed"
+        if answer.zero_base_fits
+        else "no environment is observational, and the means contradict it: unless targets are "
+        "wrong, latents come from covariances, less precisely; add an observational environment",
+    )
+    return fits, zero
 
 
-def _checked_range(knot_range: Any) -> tuple[float, float] | None:
-    if knot_range is None:
-        return None
-    ends = np.asarray(knot_range, dtype=float)
-    if ends.shape != (2,) or not ends[0] < ends[1]:
+def _refuse_small_environments(environments: Environments, n: int) -> None:
+    small = environments.labels[environments.counts <= n]
+    if len(small):
         raise ValueError(
-            "The 'knot_range' must be the first and the last knot, such as (-15, 15). "
-            f"Got {knot_range!r} instead."
+            f"Every environment needs more than {n} rows, one for each latent and one more, for "
+            f"its covariance. Too few are in: {', '.join(map(str, small[:8]))}. Leave them out of "
+            "the fit; transform takes them."
         )
-    return float(ends[0]), float(ends[1])
+
+
+def _domains(
+    measurement: Measurement, environments: Environments, known: KnownDomains, hard: bool
+) -> Domains:
+    return Domains.of(
+        measurement.rows @ measurement.span,
+        environments.codes,
+        known.targets,
+        known.graph,
+        noise_variance=measurement.noise_variance,
+        hard=hard,
+    )
+
+
+def _offset(X: Matrix, environments: Environments, known: KnownDomains) -> NDArray[np.floating]:
+    """Return the mean of the observational rows, or of all if there are none."""
+    free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
+    return X[free].mean(axis=0) if free.any() else X.mean(axis=0)
+
+
+def _decoder(measurement: Measurement, found: Found) -> LinearDecoder:
+    mixing = found.span @ np.linalg.inv(found.unmixing)
+    return LinearDecoder(mixing * measurement.scale[:, None], measurement.offset)

@@ -23,6 +23,8 @@ own object or function as well.
 `ExactJacobians`  the truth of a simulated world
 `NoisyJacobians`  the same with errors of a known size
 ================  =============================================================================
+
+`StructuredScore` follows a known causal graph; with it `Denoiser` takes Gaussian noise off latents.
 """
 
 from crlearn.scores._base import ScoreDifference, check_environments
@@ -46,12 +48,14 @@ from crlearn.scores._sliced import SlicedScores
 from crlearn.scores._sliced_jacobians import SlicedJacobians
 from crlearn.scores._splines import CubicSplines
 from crlearn.scores._stein import SteinJacobians
-from crlearn.scores._structured import StructuredScore
+from crlearn.scores._structured import Structure, StructuredScore, score_graph
+from crlearn.scores._tweedie import Denoiser, Posterior, root_of, whitened
 
 __all__ = [
     "JACOBIANS",
     "SCORES",
     "CubicSplines",
+    "Denoiser",
     "ExactJacobians",
     "ExactScores",
     "FlowJacobians",
@@ -59,6 +63,7 @@ __all__ = [
     "FunctionScores",
     "GaussianScores",
     "NoisyJacobians",
+    "Posterior",
     "RatioScores",
     "ReducedScores",
     "ScoreDifference",
@@ -66,6 +71,7 @@ __all__ = [
     "SlicedJacobians",
     "SlicedScores",
     "SteinJacobians",
+    "Structure",
     "StructuredScore",
     "ZeroTest",
     "all_differences",
@@ -76,5 +82,8 @@ __all__ = [
     "make_score",
     "principal_matrices",
     "random_half",
+    "root_of",
+    "score_graph",
+    "whitened",
     "zero_test",
 ]

@@ -64,21 +64,26 @@ class CubicSplines:
 
     def __call__(self, rows: Matrix) -> tuple[Basis, Basis]:
         """Return the basis functions at each row, and their derivatives; coordinates first."""
+        places, near, steep = self.local(rows)
+        values = np.zeros((*places.shape[:2], self.n_basis))
+        slopes = np.zeros_like(values)
+        np.put_along_axis(values, places, near, axis=-1)
+        np.put_along_axis(slopes, places, steep, axis=-1)
+        return values, slopes
+
+    def local(self, rows: Matrix) -> tuple[NDArray[np.intp], Basis, Basis]:
+        """Return which four basis functions are not zero at each row, their values and slopes."""
         low, high, width = (ends[:, None] for ends in (self.low, self.high, self.width))
         inside = np.clip(rows.T, low, high)
         position = (inside - low) / width
         cell = np.minimum(position.astype(np.intp), self.n_intervals - 1)
         t = position - cell
-        values = np.zeros((*inside.shape, self.n_basis))
-        slopes = np.zeros_like(values)
-        places = cell[..., None] + np.arange(_DEGREE + 1)
-        np.put_along_axis(values, places, _values(t), axis=-1)
-        np.put_along_axis(slopes, places, _slopes(t) / width[..., None], axis=-1)
+        values, slopes = _values(t), _slopes(t) / width[..., None]
         beyond = rows.T - inside
         outside = np.nonzero(beyond)
         if len(outside[0]):
             values[outside] += slopes[outside] * beyond[outside][:, None]
-        return values, slopes
+        return cell[..., None] + np.arange(_DEGREE + 1), values, slopes
 
     def beyond(self, rows: Matrix) -> Matrix:
         """Return how far each entry lies outside its interval, in lengths of the interval."""

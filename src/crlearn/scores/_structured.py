@@ -15,7 +15,9 @@ Which latents appear together in a term:
 =============  ===================================================================================
 
 K is the number of basis functions, knots + 2. With F features of a latent the cost is O(N F^2) time
-for its normal equations and O(F^3) to solve them; memory is O(N n K + F^2).
+for its normal equations and O(F^3) to solve them; memory is O(N n K + F^2). Terms of P > 2 latents
+have a sparse design instead: O(N 4^P) memory, and as much time for each of some dozen products
+(`crlearn.scores._equations`).
 """
 
 from __future__ import annotations
@@ -23,12 +25,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal
+from operator import add
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
+from scipy.linalg import block_diag
+from scipy.sparse import csr_array, eye_array
 
+from crlearn.graph import topological_order
+from crlearn.scores._equations import (
+    DenseEquations,
+    Equations,
+    SparseEquations,
+    curvature_penalty,
+    refuse_large_design,
+    tensor_design,
+)
 from crlearn.scores._splines import Basis, CubicSplines
 from crlearn.tags import stored
 
@@ -36,13 +49,15 @@ Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 Interactions = Literal["pairs", "sums", "tensor"]
 Penalty = Literal["curvature", "size"]
+Structure = Literal["graph", "full", "empty", "pool"]
 
 # What cross-validation chooses the ridge from.
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 # Beside a penalty on curvature, which leaves straight lines free.
 _SMALL_RIDGE = 1e-4
-_MOST_FEATURES = 4096
 _ROWS_AT_ONCE = 4096
+# Products of splines of more latents than this are mostly zero.
+_MOST_DENSE = 2
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,19 @@ class Term:
             return None
         off = intervened[:, list(self.unless)].any(axis=1)
         return (~off & intervened[:, list(self.only_if)].all(axis=1)).astype(float)
+
+
+def score_graph(graph: BoolMatrix, structure: Structure) -> BoolMatrix:
+    """Return the graph that a score's terms follow: the given one, no edges, or all of its order.
+
+    ``"pool"`` has the given graph; what it leaves out are the targets.
+    """
+    if structure == "empty":
+        return np.zeros_like(graph)
+    if structure == "full":
+        place = np.argsort(topological_order(graph))
+        return place[:, None] < place[None, :]
+    return graph
 
 
 def neighbourly_terms(
@@ -196,10 +224,20 @@ class StructuredScore:
         weights = np.ones(len(rows)) if weights is None else weights
         coefficients, ridges = [], []
         for latent in range(rows.shape[1]):
-            parts = [
-                model._match(latent, bool(kind), basis, slopes, intervened, weights, ridge, penalty)
-                for kind in (0, 1)
-            ]
+            parts = []
+            for kind in (False, True):
+                chosen = np.flatnonzero((intervened[:, latent] == kind) & (weights > 0))
+                if not len(chosen):
+                    parts.append((None, np.nan))
+                    continue
+                # Halves are told apart for cross-validation only.
+                pieces = (chosen,) if ridge is not None else (chosen[0::2], chosen[1::2])
+                equations = [
+                    model._equations(latent, kind, rows, basis, slopes, intervened, weights, piece)
+                    for piece in pieces
+                ]
+                penalties = _penalties(model.terms(latent, kind), splines.n_basis, penalty)
+                parts.append(_matched(equations, penalties, ridge))
             coefficients.append((parts[0][0], parts[1][0]))
             ridges.append((parts[0][1], parts[1][1]))
         return replace(model, coefficients=tuple(coefficients), ridges=tuple(ridges))
@@ -235,6 +273,13 @@ class StructuredScore:
                     raise ValueError(_unseen(latent, kind))
                 on = intervened[chosen]
                 terms = self.terms(latent, kind)
+                if _is_sparse(terms):
+                    along = terms[0].latents if jacobian else (latent,)
+                    score[chosen, latent] = self._design(terms[0], rows[chosen]) @ theta
+                    for k in along:
+                        place = (chosen, latent, k) if jacobian else (chosen, latent)
+                        slope[place] = self._design(terms[0], rows[chosen], k) @ theta
+                    continue
                 values = _those_of(terms, basis, chosen)
                 steep = _those_of(terms if jacobian else (Term((latent,)),), slopes, chosen)
                 for term, block in self._pieces(terms, theta):
@@ -252,34 +297,58 @@ class StructuredScore:
             yield term, theta[start:stop].reshape((size,) * len(term.latents))
             start = stop
 
-    def _match(
+    def _equations(
         self,
         latent: int,
         kind: bool,
+        rows: Matrix,
         basis: Basis,
         slopes: Basis,
         intervened: BoolMatrix,
         weights: NDArray[np.floating],
-        ridge: float | None,
-        penalty: Penalty,
-    ) -> tuple[Matrix | None, float]:
-        """Solve for the coefficients of one latent in the rows of one kind."""
-        chosen = np.flatnonzero((intervened[:, latent] == kind) & (weights > 0))
-        if not len(chosen):
-            return None, np.nan
+        chosen: NDArray[np.intp],
+    ) -> Equations:
+        """Return the normal equations of one latent in some rows of one kind."""
         terms = self.terms(latent, kind)
-        _refuse_too_many(terms, latent, self.splines.n_basis)
-        halves = [
-            _normal_equations(terms, latent, basis, slopes, intervened, weights, chosen[half::2])
-            for half in (0, 1)
-        ]
-        total = weights[chosen].sum()
-        penalties = _penalties(terms, self.splines.n_basis, penalty)
-        if ridge is None:
-            losses = [_held_out_loss(halves, penalties(candidate)) for candidate in RIDGES]
-            ridge = RIDGES[int(np.argmin(losses))]
-        gram, slope = (halves[0][i] + halves[1][i] for i in (0, 1))
-        return -_solve(gram / total + penalties(ridge), slope / total), ridge
+        if not _is_sparse(terms):
+            return _normal_equations(terms, latent, basis, slopes, intervened, weights, chosen)
+        weight = weights[chosen]
+        refuse_large_design(len(rows), len(terms[0].latents), self.splines.n_basis, latent)
+        steep = self._design(terms[0], rows[chosen], latent)
+        design = self._design(terms[0], rows[chosen], weight=np.sqrt(weight))
+        return SparseEquations(design, steep.T @ weight, float(weight.sum()))
+
+    def _design(
+        self,
+        term: Term,
+        rows: Matrix,
+        steep: int | None = None,
+        weight: NDArray[np.floating] | None = None,
+    ) -> csr_array:
+        """Return the features of a term; with the slopes of latent `steep`, their slopes along it.
+
+        `weight` multiplies the rows.
+        """
+        places, values, slopes = self.splines.local(rows)
+        factors = [slopes[k] if k == steep else values[k] for k in term.latents]
+        if weight is not None:
+            factors[0] = factors[0] * weight[:, None]
+        return tensor_design([places[k] for k in term.latents], factors, self.splines.n_basis)
+
+
+def _is_sparse(terms: Sequence[Term]) -> bool:
+    return len(terms) == 1 and len(terms[0].latents) > _MOST_DENSE
+
+
+def _matched(
+    equations: Sequence[Equations], penalties: Callable[[float], Any], ridge: float | None
+) -> tuple[Matrix, float]:
+    """Return the coefficients and their ridge, by cross-validation between halves if it is None."""
+    if ridge is None:
+        losses = [_held_out_loss(equations, penalties(candidate)) for candidate in RIDGES]
+        ridge = RIDGES[int(np.argmin(losses))]
+    together = reduce(cast(Any, add), equations)
+    return together.solve(penalties(ridge)), ridge
 
 
 def _normal_equations(
@@ -290,7 +359,7 @@ def _normal_equations(
     intervened: BoolMatrix,
     weights: NDArray[np.floating],
     chosen: NDArray[np.intp],
-) -> tuple[Matrix, Matrix, float]:
+) -> DenseEquations:
     """Return the features' Gram matrix, the sum of their slopes, and the rows' weight."""
     size = sum(basis.shape[2] ** len(term.latents) for term in terms)
     gram, slope = np.zeros((size, size)), np.zeros(size)
@@ -304,7 +373,7 @@ def _normal_equations(
         gram += features.T @ features
         steep = slopes[latent][rows] * weight[:, None]
         slope += np.concatenate([_slope_sum(term, latent, values, steep, on) for term in terms])
-    return gram, slope, float(weights[chosen].sum())
+    return DenseEquations(gram, slope, float(weights[chosen].sum()))
 
 
 def _those_of(terms: Sequence[Term], basis: Basis, rows: NDArray[np.intp]) -> dict[int, Matrix]:
@@ -356,55 +425,24 @@ def _row_products(left: Matrix, right: Matrix) -> Matrix:
     return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
 
 
-def _penalties(terms: Sequence[Term], size: int, penalty: Penalty) -> Callable[[float], Matrix]:
+def _penalties(terms: Sequence[Term], size: int, penalty: Penalty) -> Callable[[float], Any]:
     """Return the map from a ridge to the matrix that is added to the Gram matrix."""
     n_features = sum(size ** len(term.latents) for term in terms)
+    sparse = _is_sparse(terms)
+    unit: Any = eye_array(n_features, format="csr") if sparse else np.eye(n_features)
     if penalty == "size":
-        return lambda ridge: ridge * np.eye(n_features)
-    bends = np.diff(np.eye(size), n=2, axis=0)
-    blocks = [_along_each_axis(bends.T @ bends, len(term.latents)) for term in terms]
-    curvature = np.asarray(block_diag(*blocks))
-    return lambda ridge: ridge * curvature + _SMALL_RIDGE * np.eye(n_features)
+        return lambda ridge: ridge * unit
+    blocks = [curvature_penalty(size, len(term.latents)) for term in terms]
+    curvature: Any = blocks[0] if sparse else block_diag(*(block.toarray() for block in blocks))
+    return lambda ridge: ridge * curvature + _SMALL_RIDGE * unit
 
 
-def _along_each_axis(matrix: Matrix, n_axes: int) -> Matrix:
-    unit = np.eye(len(matrix))
-    return sum(
-        (
-            reduce(np.kron, [matrix if axis == k else unit for k in range(n_axes)])
-            for axis in range(n_axes)
-        ),
-        np.zeros((len(matrix) ** n_axes,) * 2),
-    )
-
-
-def _held_out_loss(halves: Sequence[tuple[Matrix, Matrix, float]], penalty: Matrix) -> float:
+def _held_out_loss(halves: Sequence[Equations], penalty: Any) -> float:
     """Return the score-matching loss of each half under the coefficients of the other."""
-    loss = 0.0
-    for (gram, slope, weight), (other_gram, other_slope, _) in (halves, halves[::-1]):
-        if weight == 0:
-            return np.inf
-        theta = -_solve(gram / weight + penalty, slope / weight)
-        loss += 0.5 * theta @ other_gram @ theta + theta @ other_slope
-    return float(loss)
-
-
-def _solve(matrix: Matrix, right: Matrix) -> Matrix:
-    try:
-        return cho_solve(cho_factor(matrix, check_finite=False), right, check_finite=False)
-    except LinAlgError:  # a ridge below rounding
-        return np.linalg.lstsq(matrix, right, rcond=None)[0]
-
-
-def _refuse_too_many(terms: Sequence[Term], latent: int, size: int) -> None:
-    n_features = sum(size ** len(term.latents) for term in terms)
-    if n_features > _MOST_FEATURES:
-        raise ValueError(
-            f"The score of latent {latent} would have {n_features:,} features ({size} splines for "
-            f"each of {max(len(term.latents) for term in terms)} latents, multiplied), more than "
-            f"{_MOST_FEATURES:,}: their equations take too long. Use interactions='pairs', whose "
-            "features grow with the square of the splines only, or fewer knots."
-        )
+    if any(half.weight == 0 for half in halves):
+        return np.inf
+    one, other = halves
+    return other.loss(one.solve(penalty)) + one.loss(other.solve(penalty))
 
 
 def _unseen(latent: int, kind: bool) -> str:

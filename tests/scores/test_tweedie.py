@@ -5,9 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.methods import Posterior
-from crlearn.methods._denoiser import Denoiser, root_of, whitened
-from crlearn.scores import CubicSplines, StructuredScore
+from crlearn.scores import (
+    CubicSplines,
+    Denoiser,
+    Posterior,
+    StructuredScore,
+    root_of,
+    whitened,
+)
 
 COVARIANCE = np.array([[2.0, 1.2], [1.2, 3.0]])
 
@@ -40,6 +45,27 @@ def test_gaussian_shrinkage(noise: Any):
     np.testing.assert_allclose(posterior.variance.mean(axis=0), variance, rtol=0.05)
     low, high = posterior.interval(0.9)
     assert ((low < Z) & (high > Z)).mean() == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_score_of_latents_that_are_not_white():
+    """Coordinates of one's own: the mean is as exact, variances as far as slopes tell them."""
+    noise = np.array([[1.0, 0.6], [0.6, 0.8]])
+    white, X, _ = denoiser(noise)
+    axes = np.array([2.0, 0.5])
+    rows = X / axes
+    score = StructuredScore.fit(
+        rows,
+        np.zeros(rows.shape, dtype=bool),
+        np.eye(2, k=1, dtype=bool),
+        splines=CubicSplines.spanning(rows, 5),
+    )
+    model = Denoiser(np.eye(2), np.zeros(2), white.root, None, score, axes=axes)
+    assert ((model(X) - white(X)) ** 2).mean() < 0.002
+    np.testing.assert_array_equal(model.beyond(X), score.splines.beyond(rows).max(axis=1))
+    slope = score(rows, np.zeros(rows.shape, dtype=bool))[1]
+    expected = np.diag(noise) + (slope / axes**2) @ (noise**2).T
+    floor = 1e-3 * np.diag(noise)
+    np.testing.assert_allclose(model.posterior(X).variance, np.maximum(expected, floor))
 
 
 def test_no_shrinkage_leaves_the_noise():

@@ -2,7 +2,8 @@
 
 If u = z + noise with noise of covariance S and u has the density f, then E[z | u] = u + S s(u) and
 Cov[z | u] = S + S J(u) S, with s the gradient of log f and J its Jacobian: the prior of z itself is
-never needed. With v = R^-1 u, R^2 = S, the same reads u + R s(v) and R (I + J(v)) R.
+never needed. A score of v = T^-1 u with symmetric T has s(u) = T^-1 s(v): the same reads u + G s(v)
+and S + G J(v) G' with the gain G = S T^-1, which is R for T = R, R^2 = S.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from crlearn.scores import StructuredScore
+from crlearn.scores._structured import StructuredScore
 from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
@@ -49,10 +50,11 @@ class Posterior:
 @stored("encoder/denoiser")
 @dataclass(frozen=True, eq=False)
 class Denoiser:
-    """The encoder of `EmpiricalBayesCRL`: a linear map, then Tweedie's formula.
+    """The encoder of methods that denoise: a linear map, then Tweedie's formula.
 
-    The score is that of noisy latents in coordinates in which their noise is white: errors of a
-    score would be multiplied by the noise, which is large where columns of a mixing are alike.
+    By default the score is that of noisy latents in coordinates in which their noise is white:
+    errors of a score would be multiplied by the noise, which is large where columns of a mixing
+    are alike.
 
     Attributes
     ----------
@@ -61,13 +63,18 @@ class Denoiser:
     root
         Symmetric square root of the covariance of their noise.
     score
-        Of whitened noisy latents where the targets are known; None: as `pooled`.
+        Of noisy latents in the coordinates of `axes` where the targets are known; None: as
+        `pooled`.
     pooled
         The same where they are not; None: no shrinkage.
     shrinkage
         Share of Tweedie's correction that is made.
     reach
         How far rows of the fit lay outside the knots, in lengths of their interval.
+    axes
+        What noisy latents are divided by before the score sees them, one number each; posterior
+        variances then use the slopes of the score along each latent only. None: `root`, and the
+        whole Jacobian where noise is correlated.
     """
 
     matrix: NDArray[np.floating]
@@ -77,6 +84,7 @@ class Denoiser:
     pooled: StructuredScore | None = None
     shrinkage: float = 1.0
     reach: float = 0.0
+    axes: NDArray[np.floating] | None = None
 
     @property
     def n_latents(self) -> int:
@@ -114,20 +122,24 @@ class Denoiser:
         """Return how far each row lies outside the knots, in lengths of their interval."""
         if self.pooled is None:
             return np.zeros(len(X))
-        return self.pooled.splines.beyond(whitened(self.noisy(X), self.root)).max(axis=1)
+        return self.pooled.splines.beyond(self._coordinates(self.noisy(X))).max(axis=1)
+
+    def _coordinates(self, noisy: Matrix) -> Matrix:
+        return whitened(noisy, self.root) if self.axes is None else noisy / self.axes
 
     def _tweedie(
         self, score: StructuredScore, noisy: Matrix, intervened: NDArray[np.bool_]
     ) -> tuple[Matrix, Matrix]:
-        white = whitened(noisy, self.root)
         variances = (self.root**2).sum(axis=0)
-        if np.array_equal(self.root, np.diag(np.diag(self.root))):
-            slope, curve = score(white, intervened)
-            change = variances * curve
+        gain = self.root if self.axes is None else self.root @ self.root / self.axes
+        is_diagonal = np.array_equal(self.root, np.diag(np.diag(self.root)))
+        if self.axes is not None or is_diagonal:
+            slope, curve = score(self._coordinates(noisy), intervened)
+            change = curve @ (gain**2).T
         else:
-            slope, jacobian = score(white, intervened, jacobian=True)
-            change = np.einsum("ij,njk,ki->ni", self.root, jacobian, self.root, optimize=True)
-        mean = noisy + self.shrinkage * slope @ self.root
+            slope, jacobian = score(self._coordinates(noisy), intervened, jacobian=True)
+            change = np.einsum("ij,njk,ki->ni", gain, jacobian, gain, optimize=True)
+        mean = noisy + self.shrinkage * slope @ gain.T
         variance = variances + self.shrinkage * change
         return mean, np.maximum(variance, _SMALLEST_SHARE * variances)
 

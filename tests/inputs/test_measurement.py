@@ -7,7 +7,7 @@ import pytest
 
 from crlearn.data import make_multi_domain
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.methods._measurement import common_span, measure
+from crlearn.inputs._measurement import common_span, measure
 
 
 @pytest.fixture(scope="module")

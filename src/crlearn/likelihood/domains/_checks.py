@@ -8,16 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from crlearn.likelihood import Domains
+from crlearn.likelihood.domains._start import Domains
 from crlearn.result import Check
-from crlearn.scores import CubicSplines
 
 Matrix = NDArray[np.floating]
 
 # Two-sided p-value above which a target has not visibly changed.
 _INVISIBLE = 0.01
-# Share of the rows that may lie outside the knots.
-_OUTSIDE = 0.05
 
 
 def domain_checks(domains: Domains, unmixing: Matrix, labels: NDArray[Any]) -> tuple[Check, ...]:
@@ -60,17 +57,3 @@ def _is_visible(domains: Domains, row: Matrix, domain: int, latent: int) -> bool
     ratio = np.log(np.maximum(variances[domain], 1e-300) / np.maximum(variances[others], 1e-300))
     by_variance = np.abs(ratio) / np.sqrt(2 / domains.sizes[domain] + 2 / domains.sizes[others])
     return bool((np.maximum(by_mean, by_variance) > norm.isf(_INVISIBLE / 4)).all())
-
-
-def knots_check(splines: CubicSplines, rows: Matrix) -> Check:
-    """Check that few latents lie outside the knots, where splines are straight lines."""
-    outside = (splines.beyond(rows) > 0).mean(axis=0)
-    worst = int(np.argmax(outside))
-    return Check(
-        "latents lie within the knots",
-        bool(outside[worst] <= _OUTSIDE),
-        f"{outside[worst]:.1%} of latent z{worst} outside; set knot_range=None to take the knots "
-        "from the data"
-        if outside[worst] > _OUTSIDE
-        else f"at most {outside[worst]:.1%} of a latent outside",
-    )

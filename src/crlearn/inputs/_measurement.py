@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.inputs import Scaling, check_columns, choose_n_latents, is_wide, leading_components
+from crlearn.inputs._span import (
+    Scaling,
+    check_columns,
+    choose_n_latents,
+    is_wide,
+    leading_components,
+)
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]

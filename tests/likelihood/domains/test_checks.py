@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from crlearn.data import make_multi_domain
-from crlearn.likelihood import Domains
-from crlearn.methods._domain_checks import domain_checks, knots_check
-from crlearn.scores import CubicSplines
+from crlearn.likelihood import Domains, domain_checks
 
 
 def checks_of(world: Any, targets: Any = None) -> dict[str, Any]:
@@ -57,12 +55,3 @@ def test_a_latent_that_is_never_a_target():
     check = checks_of(data, targets)["every latent is a target"]
     assert not check.passed
     assert "z3" in check.detail
-
-
-def test_knots():
-    rows = np.random.default_rng(0).standard_normal((1000, 2))
-    assert knots_check(CubicSplines.spanning(rows, 5), rows).passed
-    narrow = CubicSplines.between(np.array([-9.0, -1.0]), np.array([9.0, 1.0]), 5)
-    check = knots_check(narrow, rows)
-    assert not check.passed
-    assert "z1" in check.detail
