@@ -64,6 +64,14 @@ def test_orders_are_undone_by_their_inverse(fit: Fit):
     np.testing.assert_array_equal(back.edge_p_values, fit.edge_p_values)  # type: ignore[arg-type]
 
 
+def test_competing_structures_speak_of_the_same_latents(fit: Fit):
+    other = replace(fit, graph=((), (0,), ()), price=3.5)
+    found = replace(fit, alternatives=(other,)).reordered([2, 0, 1])
+    (reordered,) = found.alternatives
+    assert reordered.graph == ((), (), (1,))
+    np.testing.assert_array_equal(reordered.H, found.H)
+
+
 def test_what_is_not_known_stays_so():
     found = Fit(np.eye(2), ((1,), ()), 0.0).causes_first()
     assert found.pool is found.edge_p_values is found.standard_errors is None
