@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -113,7 +114,12 @@ def exact_world(
 
 
 def drawn_world(
-    n: int, n_rows: int, intervention: str = "hard", *, seed: int = 0, **options: object
+    n: int,
+    n_rows: int,
+    intervention: Literal["hard", "soft"] = "hard",
+    *,
+    seed: int = 0,
+    **options: Any,
 ) -> SingleNode:
     """So many rows in each environment of a random world."""
     world = make_linear_interventional(

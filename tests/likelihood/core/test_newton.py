@@ -151,7 +151,8 @@ class TestDescend:
             calls.append(H)
             return Expansion(float(H[0, 1]), np.array([1.0, 0.0]), np.zeros((2, 2)))
 
-        descend(np.eye(2), expand, lambda H: float(H[0, 1]), moved, max_steps=3, tolerance=0.0)
+        start: np.ndarray = np.eye(2)
+        descend(start, expand, lambda H: float(H[0, 1]), moved, max_steps=3, tolerance=0.0)
         assert len(calls) == 3
 
     def test_a_known_expansion_is_not_computed_again(self):

@@ -344,7 +344,7 @@ class TestLadder:
     def test_unknown_targets(self):
         world = make_multi_node(3, 3, 10_000, random_state=0)
         assert world.truth is not None
-        rows = [world.X[world.y == e] for e in np.unique(world.y)]
+        rows = [world.X[world.y == e] for e in world.environments]
         found = fit_interventional(rows, None, hard=True, rng=np.random.default_rng(0))
         order = match(world.truth.Z, world.X @ found.H.T)[:, 1]
         assert (found.targets[:, order] == world.truth.targets).all()
