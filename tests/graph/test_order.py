@@ -1,3 +1,5 @@
+from itertools import permutations
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 
 from crlearn.graph import (
     ancestors,
+    best_order,
     descendants,
     layers,
     parents_of,
@@ -61,6 +64,37 @@ def test_empty_graph():
 def test_order_puts_parents_first(graph):
     place = np.argsort(topological_order(graph))
     assert all(place[i] < place[j] for i, j in np.argwhere(graph))
+
+
+def cost_of(order, costs):
+    """What the nodes cost one after the other."""
+    members, total = 0, 0.0
+    for node in order:
+        total += costs[members, node]
+        members |= 1 << int(node)
+    return total
+
+
+@given(st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_no_order_is_better_than_the_best(n_nodes, seed):
+    costs = np.random.default_rng(seed).standard_normal((2**n_nodes, n_nodes))
+    found = best_order(costs)
+    assert sorted(found) == list(range(n_nodes))
+    best = min(cost_of(order, costs) for order in permutations(range(n_nodes)))
+    assert cost_of(found, costs) == pytest.approx(best)
+
+
+def test_what_cannot_be_is_not_chosen():
+    """Only 2, 0, 1 has finite costs, though its last step is dear."""
+    costs = np.full((8, 3), np.inf)
+    costs[0, 2] = costs[0b100, 0] = 1.0
+    costs[0b101, 1] = 1e9
+    costs[0, 0] = -5.0
+    assert best_order(costs).tolist() == [2, 0, 1]
+
+
+def test_the_best_order_of_no_nodes():
+    assert best_order(np.zeros((1, 0))).tolist() == []
 
 
 @given(dags())

@@ -97,4 +97,5 @@ class Fit:
             pool=None if self.pool is None else self.pool[order],
             edge_p_values=None if self.edge_p_values is None else self.edge_p_values[among],
             standard_errors=None if self.standard_errors is None else self.standard_errors[among],
+            alternatives=tuple(each.reordered(order) for each in self.alternatives),
         )

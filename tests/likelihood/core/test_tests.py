@@ -4,33 +4,27 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from crlearn.data import make_linear_interventional
+from crlearn.graph import graph_of
+from crlearn.likelihood import Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._tests import Weights, overall_weights
-from crlearn.likelihood.interventional._linear import LinearFit, LinearProblem, edge_p_values
-from crlearn.likelihood.nodes._linear import expand, minimise
+from crlearn.likelihood.interventional._edges import edge_p_values
+from crlearn.likelihood.nodes._linear import LinearModel, expand
 
 N = 3
+N_WORLDS = 60
 
 
-def pool_of(n: int) -> np.ndarray:
-    pool = np.zeros((n, n + 1), dtype=int)
-    pool[np.arange(n), np.arange(n) + 1] = 1
-    return pool
+@pytest.fixture(scope="module")
+def fitted(drawn):
+    """Return a function that draws worlds and fits their true graph from their true encoder."""
 
+    def fit(seed: int, noise: str, n_rows: int = 500) -> tuple[LinearModel, Fit]:
+        world = drawn(N, n_rows, seed=seed, noise=noise, min_edge_effect=None)
+        graph = graph_of(world.graph)
+        return world.model, world.model.fitted(np.linalg.inv(world.mixing), graph)
 
-def drawn(seed: int, noise: str, n_rows: int = 500) -> tuple[LinearProblem, LinearFit]:
-    """A world and the fit of its true graph, from its true encoder."""
-    world = make_linear_interventional(
-        N, N, n_rows, noise=noise, min_edge_effect=None, random_state=seed
-    )
-    assert world.truth is not None
-    problem = LinearProblem(
-        Moments.of([world.X[world.y == e] for e in range(N + 1)]), pool_of(N), hard=True
-    )
-    H = np.linalg.lstsq(world.X, world.truth.Z, rcond=None)[0].T
-    H, value = minimise(H, problem.pools, problem.masks(world.truth.graph))
-    return problem, LinearFit(H, world.truth.graph, value)
+    return fit
 
 
 def test_ratios_keep_mean_and_variance():
@@ -53,22 +47,21 @@ def test_weights_are_those_of_the_noise():
     assert overall_weights(Moments(np.array([9]), np.zeros((1, 2)), np.eye(2)[None])) == Weights()
 
 
-def test_the_information_is_that_of_the_profile_likelihood():
-    problem, fit = drawn(0, "gaussian", 200_000)
-    masks = problem.masks(fit.adjacency)
-    inverse = problem.linearised(fit.H, masks).inverse_information[: N * (N - 1), : N * (N - 1)]
-    expected = np.linalg.inv(expand(fit.H, problem.pools, masks).hessian)
+def test_the_information_is_that_of_the_profile_likelihood(fitted):
+    model, fit = fitted(0, "gaussian", 200_000)
+    inverse = model.linearised(fit).inverse_information[: N * (N - 1), : N * (N - 1)]
+    expected = np.linalg.inv(expand(fit.H, model.pools, model.masks(fit.graph)).hessian)
     np.testing.assert_allclose(inverse, expected, atol=0.03 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace", "exponential"])
-def test_p_values_are_those_of_chance(noise: str):
+def test_p_values_are_those_of_chance(fitted, noise: str):
     p_values, naive = [], []
-    for seed in range(60):
-        problem, fit = drawn(seed, noise)
-        found = problem.goodness_of_fit(fit.value, problem.masks(fit.adjacency), fit.H)
+    for seed in range(N_WORLDS):
+        model, fit = fitted(seed, noise)
+        found = model.goodness_of_fit(fit)
         p_values.append(found.p_value)
-        ratio = 2 * problem.n_samples * (fit.value - problem.moments.saturated)
+        ratio = -2 * (fit.log_likelihood + model.n_rows * model.moments.saturated)
         naive.append(chi2.sf(ratio, found.freedom))
     assert 0.4 < np.mean(p_values) < 0.6
     assert np.mean(np.array(p_values) < 0.05) <= 0.15
@@ -78,11 +71,11 @@ def test_p_values_are_those_of_chance(noise: str):
         assert np.mean(naive) < 0.35
 
 
-def test_needless_edges_are_not_significant():
+def test_needless_edges_are_not_significant(fitted):
     """Whether noise is Gaussian or not; without the weights there are too many for the latter."""
     p_values, weights = [], []
-    for seed in range(60):
-        problem, fit = drawn(seed, "exponential")
+    for seed in range(N_WORLDS):
+        model, fit = fitted(seed, "exponential")
         i, j = next(
             ((i, j) for i, j in np.ndindex(N, N) if i < j and not fit.adjacency[i, j]), (0, 0)
         )
@@ -90,9 +83,20 @@ def test_needless_edges_are_not_significant():
         wider[i, j] = True
         if i == j or wider[j, i]:
             continue
-        H, value = minimise(fit.H, problem.pools, problem.masks(wider))
-        p_values.append(edge_p_values(problem, LinearFit(H, wider, value))[i, j])
-        weights.append(problem.linearised(H, problem.masks(wider)).weight_of_edge((i, j)))
+        found = model.fitted(fit.H, graph_of(wider))
+        p_values.append(edge_p_values(model, found)[i, j])
+        weights.append(model.linearised(found).weight_of_edge((i, j)))
     assert len(p_values) > 20
     assert np.mean(np.array(p_values) < 0.05) <= 0.15
     assert np.mean(weights) > 1.05
+
+
+@pytest.mark.parametrize(("noise", "is_heavy"), [("gaussian", False), ("laplace", True)])
+def test_heavy_tails_make_encoders_less_certain(fitted, noise: str, is_heavy: bool):
+    model, fit = fitted(3, noise, 20_000)
+    weights = model.linearised(fit).weights_of_encoder()
+    assert weights.shape == (N * (N - 1),)
+    if is_heavy:
+        assert weights.mean() > 1.2
+    else:
+        np.testing.assert_allclose(weights, 1, atol=0.15)

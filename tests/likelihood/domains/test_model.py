@@ -34,7 +34,7 @@ def both_targets(world: Any) -> Any:
     return targets
 
 
-class TestSlopes:
+class TestExpand:
     @pytest.mark.parametrize("orthogonal", [True, False])
     @pytest.mark.parametrize("case", ["hard", "soft", "two targets"])
     def test_gradient(self, orthogonal: bool, case: str):
@@ -46,7 +46,9 @@ class TestSlopes:
         }[case]
         likelihood = DomainLikelihood(domains_of(world, **changes), orthogonal=orthogonal)
         state = likelihood.start(np.linalg.inv(world.truth.mixing.matrix))
-        gradient, _ = likelihood.slopes(state)
+        point = likelihood.expand(state)
+        gradient = point.gradient
+        assert point.value == likelihood.value(state)
         assert len(gradient) == likelihood.n_parameters
         steps = 1e-5 * np.eye(likelihood.n_parameters)
         numeric = [
@@ -63,11 +65,13 @@ class TestSlopes:
         world = make(n_latents=3, n_features=3, n_samples=20_000, mechanism="tanh")
         likelihood = DomainLikelihood(domains_of(world), orthogonal=True)
         state = likelihood.start(np.linalg.inv(world.truth.mixing.matrix))
-        _, information = likelihood.slopes(state)
+        information = likelihood.expand(state).hessian
         i = 0  # an angle of the mixing
         step = np.zeros(likelihood.n_parameters)
         step[i] = 1e-4
-        up, down = (likelihood.slopes(likelihood.moved(state, s))[0][i] for s in (step, -step))
+        up, down = (
+            likelihood.expand(likelihood.moved(state, s)).gradient[i] for s in (step, -step)
+        )
         assert information[i, i] == pytest.approx((up - down) / 2e-4, rel=0.15)
 
 

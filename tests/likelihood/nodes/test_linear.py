@@ -3,9 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crlearn.graph import graph_of
+from crlearn.likelihood._price import edge_prior, parameter_price
+from crlearn.likelihood.core._encoder import moved
 from crlearn.likelihood.core._moments import Moments, Pools
-from crlearn.likelihood.core._newton import moved
 from crlearn.likelihood.nodes._linear import (
+    LinearModel,
     _positive,
     alternatives,
     expand,
@@ -17,7 +20,7 @@ from crlearn.likelihood.nodes._linear import (
 SIZES = (50, 30, 80, 40)
 
 
-def drawn(seed: int, n: int = 4) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+def arbitrary(seed: int, n: int = 4) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
     """Rows of unequal environments, pools (some empty), masks and an encoder, all at random."""
     rng = np.random.default_rng(seed)
     rows = [
@@ -54,7 +57,7 @@ def numerically(function, at: np.ndarray, step: float = 1e-5) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_objective_agrees_with_regressions_on_the_rows(seed: int):
-    rows, pool, masks, H = drawn(seed)
+    rows, pool, masks, H = arbitrary(seed)
     pools = Pools.of(Moments.of(rows), pool)
     expected = brute_force(rows, pool, masks, H)
     assert float(objective(H, pools, masks)) == pytest.approx(expected)
@@ -62,9 +65,9 @@ def test_objective_agrees_with_regressions_on_the_rows(seed: int):
 
 
 def test_objective_takes_many_masks_at_once():
-    rows, pool, _, H = drawn(0)
+    rows, pool, _, H = arbitrary(0)
     pools = Pools.of(Moments.of(rows), pool)
-    stack = np.stack([drawn(seed)[2] for seed in range(6)]).reshape(2, 3, 4, 3, 4)
+    stack = np.stack([arbitrary(seed)[2] for seed in range(6)]).reshape(2, 3, 4, 3, 4)
     values = objective(H, pools, stack)
     assert values.shape == (2, 3)
     assert values[1, 2] == pytest.approx(float(objective(H, pools, stack[1, 2])))
@@ -72,7 +75,7 @@ def test_objective_takes_many_masks_at_once():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_gradient_and_hessian_are_exact(seed: int):
-    rows, pool, masks, H = drawn(seed)
+    rows, pool, masks, H = arbitrary(seed)
     pools = Pools.of(Moments.of(rows), pool)
     point = expand(H, pools, masks)
     nowhere = np.zeros(12)
@@ -87,7 +90,7 @@ def test_gradient_and_hessian_are_exact(seed: int):
 
 
 def test_rescaled_rows_change_nothing():
-    rows, pool, masks, H = drawn(1)
+    rows, pool, masks, H = arbitrary(1)
     pools = Pools.of(Moments.of(rows), pool)
     scaled = np.array([2.0, -0.3, 10.0, 1.0])[:, None] * H
     values = [float(objective(encoder, pools, masks)) for encoder in (H, scaled)]
@@ -95,7 +98,7 @@ def test_rescaled_rows_change_nothing():
 
 
 def test_affine_changes_of_x_change_f_by_a_constant():
-    rows, pool, masks, H = drawn(2)
+    rows, pool, masks, H = arbitrary(2)
     rng = np.random.default_rng(0)
     A, shift = rng.standard_normal((4, 4)), 10 * rng.standard_normal(4)
     before = float(objective(H, Pools.of(Moments.of(rows), pool), masks))
@@ -106,7 +109,7 @@ def test_affine_changes_of_x_change_f_by_a_constant():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_minimise_never_goes_up(seed: int):
-    rows, pool, masks, H = drawn(seed)
+    rows, pool, masks, H = arbitrary(seed)
     pools = Pools.of(Moments.of(rows), pool)
     values = [float(objective(H, pools, masks))]
     for max_steps in (1, 2, 5, 100):
@@ -133,7 +136,7 @@ def test_the_truth_is_found_from_nearby(multi_node, shifted: bool):
 
 
 def test_predicted_lies_between_the_present_value_and_the_minimum():
-    rows, pool, masks, H = drawn(4)
+    rows, pool, masks, H = arbitrary(4)
     pools = Pools.of(Moments.of(rows), pool)
     best, lowest = minimise(H, pools, masks)
     without = masks.copy()
@@ -145,7 +148,7 @@ def test_predicted_lies_between_the_present_value_and_the_minimum():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_alternatives_of_all_latents_add_up_to_f(seed: int):
-    rows, pool, masks, H = drawn(seed)
+    rows, pool, masks, H = arbitrary(seed)
     pools = Pools.of(Moments.of(rows), pool)
     values, gradients = alternatives(H, pools, np.arange(4), masks)
     point = expand(H, pools, masks)
@@ -156,3 +159,80 @@ def test_alternatives_of_all_latents_add_up_to_f(seed: int):
 
 def test_variances_that_rounding_made_negative_cost_much():
     np.testing.assert_array_equal(_positive(np.array([2.0, -1e-17, 0.0])), [2.0, 1e100, 1e100])
+
+
+class TestLinearModel:
+    @pytest.mark.parametrize("hard", [True, False])
+    def test_parents_matter_where_interventions_leave_them(self, exact, hard: bool):
+        model = LinearModel(exact(0).model.moments, exact(0).model.pool, hard)
+        masks = model.masks(((), (0,), (0, 1), ()))
+        inside, outside = (1, 0) if not hard else (0, 1)
+        assert masks[2, inside].tolist() == [1, 1, 0, 0]
+        assert masks[1, inside].tolist() == [1, 0, 0, 0]
+        assert not masks[:, outside].any()
+        assert not masks[[0, 3]].any()
+
+    @pytest.mark.parametrize("intervention", ["hard", "soft"])
+    def test_values_of_nodes_add_up_to_f(self, exact, intervention: str):
+        model, H = exact(1, intervention).model, arbitrary(0)[3]
+        graph = ((), (0, 3), (0,), (2,))
+        expected = float(objective(H, model.pools, model.masks(graph)))
+        values = model.values(H, list(enumerate(graph)))
+        assert values.sum() - np.linalg.slogdet(H)[1] == pytest.approx(expected)
+
+    def test_an_edge_costs_its_coefficients_and_the_prior_over_graphs(self, exact):
+        hard, soft = (exact(0, each).model for each in ("hard", "soft"))
+        per_coefficient = parameter_price(5 * 100_000)
+        np.testing.assert_allclose(hard.edge_price, per_coefficient + edge_prior(4))
+        np.testing.assert_allclose(soft.edge_price, per_coefficient + edge_prior(4))
+        twice = soft.pool.copy()
+        twice[1, 1] = 2  # one more pool in which latent 1 has coefficients of its own
+        price = LinearModel(soft.moments, twice, hard=False).edge_price
+        np.testing.assert_allclose(price[:, 1], 2 * per_coefficient + edge_prior(4))
+        np.testing.assert_allclose(price[:, 0], per_coefficient + edge_prior(4))
+
+    def test_fits_are_counted_in_nats(self, exact):
+        world = exact(2)
+        found = world.model.fitted(np.linalg.inv(world.mixing), graph_of(world.graph))
+        saturated = -world.model.n_rows * world.model.moments.saturated
+        assert found.log_likelihood == pytest.approx(saturated, abs=1e-3)
+        assert found.price == pytest.approx(world.graph.sum() * world.model.edge_price[0, 1])
+        assert found.score == found.log_likelihood - found.price
+        assert (found.mechanisms, found.any_noise) == ("linear", False)
+
+    def test_the_truth_fits_and_wrong_targets_do_not(self, exact):
+        world = exact(1)
+        good = world.model.fitted(np.linalg.inv(world.mixing), graph_of(world.graph))
+        test = world.model.goodness_of_fit(good)
+        assert test.ratio == pytest.approx(0, abs=1e-3)
+        assert test.p_value > 0.99
+        swapped = world.model.pool.copy()
+        swapped[[0, 1]] = 0
+        swapped[0, [1, 2]] = [1, 2]  # both environments on one latent, none on the other
+        wrong = LinearModel(world.model.moments, swapped, hard=True)
+        order = ((), (0,), (0, 1), (0, 1, 2))
+        bad = wrong.fitted(np.linalg.inv(world.mixing), order)
+        for quick in (False, True):
+            assert wrong.goodness_of_fit(bad, quick=quick).p_value < 1e-6
+
+    def test_freedom_is_what_the_saturated_model_has_more(self, exact):
+        """Three latents: 4 (3 + 6) moments; 6 entries of D, 2 x 3 x 2 means and variances."""
+        world = exact(0, n=3)
+        fit = world.model.fitted(np.linalg.inv(world.mixing), ((), (0,), (0, 1)))
+        assert world.model.goodness_of_fit(fit).freedom == 36 - (6 + 12 + 3)
+
+    def test_a_search_ends_where_the_fit_is_good(self, exact):
+        world = exact(0)
+        masks = world.model.masks(graph_of(world.graph))
+        best = world.model.moments.saturated
+        assert world.model.is_good(best, masks, n_tries=1)
+        assert not world.model.is_good(best + 0.01, masks, n_tries=100)
+        assert LinearModel(world.model.moments, world.model.pool, hard=True).covered.all()
+
+    def test_heavy_tails_need_more_tries_than_one(self, drawn):
+        """Their ratios are large for the truth, too; a calibrated test may end the search later."""
+        world = drawn(4, 2000, noise="exponential")
+        fit = world.model.fitted(np.linalg.inv(world.mixing), graph_of(world.graph))
+        value, masks = -fit.log_likelihood / world.model.n_rows, world.model.masks(fit.graph)
+        assert not world.model.is_good(value, masks, n_tries=1)
+        assert world.model.is_good(value, masks, n_tries=6)

@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crlearn.likelihood._price import edge_prior
+from crlearn.likelihood.core._encoder import moved
 from crlearn.likelihood.core._moments import Moments, Pools
-from crlearn.likelihood.core._newton import moved
 from crlearn.likelihood.nodes._linear import objective
-from crlearn.likelihood.nodes._selected import AdditiveModel
+from crlearn.likelihood.nodes._selected import SelectedModel
 
 MIXING = np.array([[1.0, 0.3, 0.2], [0.0, 1.0, 0.4], [0.1, 0.0, 1.0]])
 POOL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
@@ -29,18 +30,18 @@ def environments(n_rows: int, seed: int = 0, kept: float = 0.0) -> list[np.ndarr
 
 
 @pytest.fixture(scope="module")
-def model() -> AdditiveModel:
-    return AdditiveModel(environments(3000), POOL, hard=True)
+def model() -> SelectedModel:
+    return SelectedModel(environments(3000), POOL, hard=True)
 
 
-def test_without_parents_it_is_the_gaussian_model(model: AdditiveModel):
+def test_without_parents_it_is_the_gaussian_model(model: SelectedModel):
     H = np.random.default_rng(0).standard_normal((3, 3))
     pools = Pools.of(Moments.of(environments(3000)), POOL)
     expected = objective(H, pools, np.zeros((3, 2, 3)))
     assert model.value(H, ((), (), ())) == pytest.approx(float(expected), abs=1e-9)
 
 
-def test_the_gradient_is_the_derivative(model: AdditiveModel):
+def test_the_gradient_is_the_derivative(model: SelectedModel):
     H = model.scaled(np.eye(3) + 0.1 * np.random.default_rng(1).standard_normal((3, 3)))
     point, step = model.expand(H, GRAPH), 2e-3
     numerical = [
@@ -52,22 +53,60 @@ def test_the_gradient_is_the_derivative(model: AdditiveModel):
     np.testing.assert_allclose(point.gradient, numerical, atol=0.03)
 
 
-def test_newton_converges_in_a_few_steps_and_finds_the_encoder(model: AdditiveModel):
+def test_newton_converges_in_a_few_steps_and_finds_the_encoder(model: SelectedModel):
     """Without the residual's terms in the Hessian it takes dozens."""
     start = np.linalg.inv(MIXING) + 0.15 * np.random.default_rng(2).standard_normal((3, 3))
-    H, value = model.minimise(start, GRAPH, max_steps=8)
-    assert value == pytest.approx(model.minimise(np.linalg.inv(MIXING), GRAPH)[1], abs=3e-4)
-    mixed = H @ MIXING
+    found = model.fitted(start, GRAPH, max_steps=8)
+    best = model.fitted(np.linalg.inv(MIXING), GRAPH)
+    assert found.log_likelihood == pytest.approx(best.log_likelihood, abs=3e-4 * model.n_rows)
+    mixed = found.H @ MIXING
     mixed /= np.abs(mixed).max(axis=1, keepdims=True)
     np.testing.assert_allclose(np.abs(mixed), np.eye(3), atol=0.1)
 
 
-def test_the_true_graph_has_the_lowest_bic(model: AdditiveModel):
-    def bic(graph: tuple[tuple[int, ...], ...]) -> float:
-        return model.bic(model.minimise(np.linalg.inv(MIXING), graph)[1])
+def test_fits_are_counted_in_nats(model: SelectedModel):
+    found = model.fitted(np.linalg.inv(MIXING), GRAPH, max_steps=2)
+    value = model.value(found.H, GRAPH)
+    assert found.log_likelihood == pytest.approx(-model.n_rows * value, abs=1e-6)
+    assert found.price == pytest.approx(3 * edge_prior(3))
+    assert found.mechanisms == "nonlinear"
+    np.testing.assert_allclose(found.H, model.scaled(found.H))
+
+
+def test_the_true_graph_has_the_highest_score(model: SelectedModel):
+    def score(graph: tuple[tuple[int, ...], ...]) -> float:
+        return model.fitted(np.linalg.inv(MIXING), graph).score
 
     others = [((), (0,), (1,)), ((), (), (0, 1)), ((), (0,), (0,)), ((1,), (), (0, 1))]
-    assert all(bic(GRAPH) < bic(other) for other in others)
+    assert all(score(GRAPH) > score(other) for other in others)
+
+
+def test_predictions_point_to_the_true_graph(model: SelectedModel):
+    fit = model.fitted(np.linalg.inv(MIXING), GRAPH)
+    worse = [((), (0,), (1,)), ((), (), (0, 1)), ((), (0,), (0,))]
+    predicted = model.predicted(fit, [GRAPH, *worse])
+    assert predicted[0] == pytest.approx(fit.score, abs=1)
+    assert (predicted[1:] < fit.score - model.hopeless).all()
+    for graph in worse:
+        wrong = model.fitted(np.linalg.inv(MIXING), graph)
+        promised = model.predicted(wrong, [graph, GRAPH])
+        assert promised[1] > promised[0] + 50
+
+
+def test_nodes_that_are_known_are_not_computed_again(
+    model: SelectedModel, monkeypatch: pytest.MonkeyPatch
+):
+    H = model.scaled(np.linalg.inv(MIXING))
+    first = model.nodes(H, [(1, (0,)), (2, (0, 1))])
+    computed = []
+    original = model._node
+    monkeypatch.setattr(model, "_node", lambda *args: computed.append(args[1]) or original(*args))
+    again = model.nodes(H, [(2, (0, 1)), (1, ()), (1, (0,))])
+    assert again[0] is first[1]
+    assert again[2] is first[0]
+    assert computed == [1]
+    model.nodes(2 * H, [(1, (0,))])
+    assert computed == [1, 1]
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5])
@@ -75,7 +114,7 @@ def test_soft_interventions_keep_the_parents(kept: float):
     """What is cut off is cheaper without parents, what is not fits better with them."""
     rows = environments(500, kept=kept)
     values = {
-        hard: AdditiveModel(rows, POOL, hard=hard).value(np.linalg.inv(MIXING), GRAPH)
+        hard: SelectedModel(rows, POOL, hard=hard).value(np.linalg.inv(MIXING), GRAPH)
         for hard in (True, False)
     }
     assert (values[True] < values[False]) == (kept == 0)
@@ -83,19 +122,19 @@ def test_soft_interventions_keep_the_parents(kept: float):
 
 def test_every_feature_where_none_are_chosen():
     rows = environments(500)
-    every = AdditiveModel(rows, POOL, hard=True, choose_features=False)
-    chosen = AdditiveModel(rows, POOL, hard=True)
+    every = SelectedModel(rows, POOL, hard=True, choose_features=False)
+    chosen = SelectedModel(rows, POOL, hard=True)
     H = chosen.scaled(np.linalg.inv(MIXING))
     assert chosen.value(H, GRAPH) < every.value(H, GRAPH)
 
 
-def test_other_pools_of_the_same_rows(model: AdditiveModel):
+def test_other_pools_of_the_same_rows(model: SelectedModel):
     H, other = model.scaled(np.linalg.inv(MIXING)), np.roll(POOL, 1, axis=0)
-    expected = AdditiveModel(environments(3000), other, hard=True).value(H, GRAPH)
+    expected = SelectedModel(environments(3000), other, hard=True).value(H, GRAPH)
     assert model.with_pool(other).value(H, GRAPH) == expected
     assert model.value(H, GRAPH) < expected
 
 
-def test_same_bits_again(model: AdditiveModel):
+def test_same_bits_again(model: SelectedModel):
     H = model.scaled(np.eye(3))
     assert model.value(H, GRAPH) == model.value(H, GRAPH)

@@ -3,9 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.likelihood.nodes._selected import AdditiveModel
-from crlearn.likelihood.search._edges import climb
-from crlearn.likelihood.targets._revision import possible_rows, retarget, row_costs
+from crlearn.likelihood import Fit
+from crlearn.likelihood.nodes._selected import SelectedModel
+from crlearn.likelihood.search._local import climb
+from crlearn.likelihood.targets import revised_targets
+from crlearn.likelihood.targets._revision import possible_rows, row_costs
 
 TARGETS = np.array([[0, 1, 1, 0], [0, 0, 1, 1]])
 GRAPH = ((), (0,))
@@ -63,15 +65,22 @@ def test_costs_are_those_of_regressions(hard: bool):
     )  # a small ridge
 
 
+def fitted(model: SelectedModel) -> Fit:
+    return climb(model, model.refitted(Fit(UNMIXED, GRAPH, -np.inf), GRAPH))
+
+
 @pytest.mark.parametrize("wrong", [[[0, 1, 0, 0], [0, 0, 1, 1]], [[0, 1, 1, 0], [0, 1, 0, 0]]])
 def test_wrong_targets_are_mended(wrong: list[list[int]]):
-    model = AdditiveModel(environments(), np.array(wrong), hard=True)
-    mended, found = retarget(model, climb(model, UNMIXED, GRAPH))
+    model = SelectedModel(environments(), np.array(wrong), hard=True)
+    start = fitted(model)
+    mended, found = revised_targets(model, start)
     assert (mended.pool == TARGETS).all()
     assert found.graph == GRAPH
+    assert found.score > start.score + 5
+    assert (found.pool == TARGETS).all()
 
 
 def test_right_targets_are_left_alone():
-    model = AdditiveModel(environments(), TARGETS, hard=True)
-    found = climb(model, UNMIXED, GRAPH)
-    assert retarget(model, found) == (model, found)
+    model = SelectedModel(environments(), TARGETS, hard=True)
+    found = fitted(model)
+    assert revised_targets(model, found) == (model, found)

@@ -133,6 +133,7 @@ class View:
     def coordinates(self, rows: Matrix) -> Matrix:
         """Return the free part of rows of an encoder, with unit length."""
         x = np.linalg.solve(self.frame.T, rows.T).T[:, -len(self.basis) :]
+        x[~x.any(axis=1), 0] = 1.0  # nothing is left of a row that was found: any will do
         return x / np.linalg.norm(x, axis=1, keepdims=True)
 
     def along(self, directions: Matrix) -> Matrix:

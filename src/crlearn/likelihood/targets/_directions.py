@@ -90,7 +90,8 @@ def rank_one_directions(span: RankOne, rng: np.random.Generator, n_starts: int) 
     Power method on the length of the projection of x x' onto the span, from random starts (the
     subspace power method of Kileel and Pereira).
     """
-    basis = span.components / np.linalg.norm(span.components, axis=1, keepdims=True)
+    length = np.linalg.norm(span.components, axis=1, keepdims=True)
+    basis = span.components / np.maximum(length, _TINY)  # zero where environments are alike
     q = int(np.sqrt(basis.shape[1]))
     x = _unit_rows(rng.standard_normal((n_starts, q)))
     for _ in range(_MOST_ITERATIONS):

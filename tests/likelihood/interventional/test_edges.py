@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crlearn.graph import complete_graph, graph_of, topological_order, transitive_closure
+from crlearn.likelihood import Fit
+from crlearn.likelihood.interventional._edges import (
+    _losses,
+    edge_p_values,
+    prune,
+    standard_errors,
+)
+
+N = 4
+
+
+def truth_of(world) -> Fit:
+    return world.model.fitted(np.linalg.inv(world.mixing), graph_of(world.graph))
+
+
+def with_all_edges(world) -> Fit:
+    """The fit of the true order, from the true encoder."""
+    order = topological_order(world.graph).tolist()
+    return world.model.fitted(np.linalg.inv(world.mixing), complete_graph(order))
+
+
+@pytest.mark.parametrize("intervention", ["hard", "soft"])
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_covariances_need_the_true_edges_alone(exact, seed: int, intervention: str):
+    world = exact(seed, intervention)
+    full = with_all_edges(world)
+    found = prune(world.model, full)
+    assert found.score > full.score
+    if intervention == "hard":
+        assert (found.adjacency == world.graph).all()
+    else:  # noises of parents have all of their ancestors' in them
+        assert not (found.adjacency & ~transitive_closure(world.graph)).any()
+    saturated = -world.model.n_rows * world.model.moments.saturated
+    assert found.log_likelihood == pytest.approx(saturated, abs=1e-2)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "exponential"])
+def test_needless_edges_go_whatever_the_noise(drawn, noise: str):
+    world = drawn(N, 2000, noise=noise)
+    assert (prune(world.model, with_all_edges(world)).adjacency == world.graph).all()
+
+
+def test_nothing_is_left_of_a_graph_without_edges(drawn):
+    world = drawn(N, 1000, edge_probability=0.0)
+    assert not world.graph.any()
+    found = prune(
+        world.model, world.model.fitted(np.linalg.inv(world.mixing), ((), (0,), (0, 1), (2,)))
+    )
+    assert found.n_edges == 0
+
+
+@pytest.mark.parametrize("intervention", ["hard", "soft"])
+def test_losses_of_needless_edges_are_those_of_refitted_models(drawn, intervention: str):
+    world = drawn(N, 2000, intervention, min_edge_effect=None)
+    model, full = world.model, with_all_edges(world)
+    losses = _losses(model, full)
+    assert np.isinf(losses[~full.adjacency]).all()
+    weak = np.argwhere(losses < 5)
+    assert len(weak) > 0
+    for i, j in weak:
+        without = full.adjacency.copy()
+        without[i, j] = False
+        lost = full.log_likelihood - model.fitted(full.H, graph_of(without)).log_likelihood
+        assert losses[i, j] == pytest.approx(lost, rel=0.2, abs=0.05)
+
+
+def test_edges_have_small_p_values_and_encoders_small_errors(exact):
+    world = exact(2)
+    fit = truth_of(world)
+    p_values = edge_p_values(world.model, fit)
+    assert (p_values[fit.adjacency] < 1e-6).all()
+    assert (p_values[~fit.adjacency] == 1).all()
+    few, many = (standard_errors(exact(2, n_samples=n).model, fit) for n in (1000, 100_000))
+    assert (np.diag(few) == 0).all()
+    np.testing.assert_allclose(few, 10 * many, rtol=1e-6)
+
+
+def test_p_values_do_not_depend_on_whether_a_ratio_is_predicted(drawn, monkeypatch):
+    """Ratios beyond doubt are predicted; where they are fitted, they say the same."""
+    world = drawn(3, 300, seed=2)
+    fit = truth_of(world)
+    predicted = edge_p_values(world.model, fit)
+    monkeypatch.setattr("crlearn.likelihood.interventional._edges._CLEAR", np.inf)
+    fitted = edge_p_values(world.model, fit)
+    assert ((predicted < 1e-6) == (fitted < 1e-6)).all()
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "exponential"])
+def test_standard_errors_are_honest(drawn, noise: str):
+    """The truth is (I + D) H, up to scales, with D as small as they say, heavy tails or not."""
+    deviations = []
+    for seed in range(20):
+        world = drawn(3, 600, seed=seed, noise=noise)
+        fit = truth_of(world)
+        D = np.linalg.inv(fit.H @ world.mixing)
+        D = D / np.diag(D)[:, None]
+        off = ~np.eye(3, dtype=bool)
+        deviations.append((D / np.where(off, standard_errors(world.model, fit), 1))[off])
+    found = np.concatenate(deviations)
+    assert 0.8 < np.std(found) < 1.25
+    assert 0.02 < np.mean(np.abs(found) > 1.96) < 0.12
+
+
+def test_an_edge_without_effect_is_not_significant(exact):
+    world = exact(0)
+    needless = np.argwhere(~world.graph & np.triu(np.ones((N, N), dtype=bool), 1))
+    assert len(needless)
+    for i, j in needless:
+        wider = world.graph.copy()
+        wider[i, j] = True
+        fit = world.model.fitted(np.linalg.inv(world.mixing), graph_of(wider))
+        assert edge_p_values(world.model, fit)[i, j] > 0.9

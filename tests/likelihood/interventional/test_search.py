@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crlearn.data import make_multi_node
+from crlearn.graph import Graph, graph_of, transitive_closure
+from crlearn.likelihood import FITS, Fit, Moments, fit_interventional
+from crlearn.likelihood.interventional import _search
+from crlearn.likelihood.interventional._search import (
+    _nonlinear_with_any_noise,
+    _with_any_noise,
+    fit_linear,
+    fit_nonlinear,
+    free_of_parents,
+    rows_inside,
+)
+from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
+from crlearn.likelihood.nodes._linear import LinearModel
+from crlearn.metrics import match
+
+N = 4
+
+
+class TestLinear:
+    @pytest.mark.parametrize("seed", range(6))
+    def test_hard_interventions_are_solved_exactly(self, exact, seed: int):
+        world = exact(seed)
+        fit = fit_linear(world.model, np.random.default_rng(0))
+        assert (fit.adjacency == world.graph).all()
+        np.testing.assert_allclose(world.mixed(fit.H), np.eye(N), atol=1e-4)
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_soft_interventions_are_solved_up_to_parents(self, exact, seed: int):
+        world = exact(seed, "soft")
+        fit = fit_linear(world.model, np.random.default_rng(0))
+        assert (transitive_closure(fit.adjacency) == transitive_closure(world.graph)).all()
+        mixed = world.mixed(rows_inside(world.model, fit))
+        assert np.abs(mixed[~(np.eye(N, dtype=bool) | world.graph.T)]).max(initial=0) < 1e-4
+
+    def test_rows_of_hard_interventions_are_those_inside_already(self, exact):
+        world = exact(0)
+        fit = fit_linear(world.model, np.random.default_rng(0))
+        assert rows_inside(world.model, fit) is fit.H
+
+    def test_the_truth_fits_and_wrong_targets_do_not(self, exact):
+        world = exact(1)
+        fit = fit_linear(world.model, np.random.default_rng(0))
+        assert world.model.goodness_of_fit(fit).p_value > 0.99
+        swapped = world.model.pool.copy()
+        swapped[[0, 1]] = 0
+        swapped[0, [1, 2]] = [1, 2]  # both environments on one latent, none on the other
+        wrong = LinearModel(world.model.moments, swapped, hard=True)
+        bad = fit_linear(wrong, np.random.default_rng(0))
+        assert wrong.goodness_of_fit(bad).p_value < 1e-6
+
+    def test_goodness_of_fit_is_calibrated(self, drawn):
+        """Over linear Gaussian worlds the p-values are those of chance, search and all."""
+        p_values = []
+        for seed in range(20):
+            world = drawn(3, 400, seed=seed, min_edge_effect=None)
+            fit = fit_linear(world.model, np.random.default_rng(0))
+            p_values.append(world.model.goodness_of_fit(fit).p_value)
+        assert 0.25 < np.mean(p_values) < 0.75
+        assert np.mean(np.array(p_values) < 0.05) <= 0.2
+
+    def test_latents_without_an_intervention_leave_the_others_alone(self, exact):
+        world = exact(3)
+        keep = [0, 1, 2]  # the reference and two interventions
+        whole = world.model.moments
+        moments = Moments(whole.sizes[keep], whole.means[keep], whole.covariances[keep])
+        partial = LinearModel(moments, world.model.pool[:, keep], hard=True)
+        fit = fit_linear(partial, np.random.default_rng(0))
+        np.testing.assert_allclose(world.mixed(fit.H)[:2], np.eye(N)[:2], atol=1e-3)
+
+    def test_many_latents_are_found(self, drawn):
+        """Beyond ten latents starts and orders are found by changing one latent at a time."""
+        world = drawn(12, 2000, min_edge_effect=None)
+        fit = fit_linear(world.model, np.random.default_rng(0))
+        assert (fit.adjacency == world.graph).all()
+        assert world.model.goodness_of_fit(fit).p_value > 1e-3
+
+
+class Noisy:
+    """A linear world whose noise is not Gaussian, and its Gaussian fit."""
+
+    def __init__(
+        self, drawn, noise: str, intervention: str = "hard", n_rows: int = 2000, seed: int = 0
+    ) -> None:
+        world = drawn(N, n_rows, intervention, seed=seed, noise=noise)
+        self.rows, self.graph, self.mixing = world.rows, world.graph, world.mixing
+        self.model = world.model
+        self.linear = fit_linear(self.model, np.random.default_rng(0))
+
+    @property
+    def gaussian_score(self) -> float:
+        parents_in = "first" if self.model.hard else "others"
+        model = AnyNoiseModel(self.rows, self.model.pool, parents_in=parents_in, linear=True)
+        return model.gaussian(self.linear.H, self.linear.graph).score
+
+    def refined(self, linear: Fit | None = None) -> Fit:
+        found = _with_any_noise(self.rows, self.model, linear or self.linear)
+        assert found is not None
+        return found
+
+    def error(self, H: np.ndarray) -> float:
+        """What the rows have of latents that they should be free of."""
+        mixed = H @ self.mixing
+        mixed = mixed / np.diag(mixed)[:, None]
+        allowed = np.eye(N, dtype=bool)
+        if not self.model.hard:
+            allowed |= self.graph.T
+        return float(np.linalg.norm(mixed[~allowed]))
+
+
+class TestAnyNoise:
+    @pytest.mark.parametrize("noise", ["laplace", "exponential", "gumbel"])
+    def test_hard_interventions_with_other_noise(self, drawn, noise: str):
+        world = Noisy(drawn, noise)
+        found = world.refined()
+        assert found.score > world.gaussian_score + 100
+        assert (found.adjacency == world.graph).all()
+        assert world.error(found.H) < 0.9 * world.error(world.linear.H)
+
+    def test_soft_interventions_with_other_noise(self, drawn):
+        world = Noisy(drawn, "exponential", "soft")
+        found = world.refined()
+        closure = transitive_closure(found.adjacency)
+        assert (closure == transitive_closure(world.graph)).all()
+        before = world.error(rows_inside(world.model, world.linear))
+        after = world.error(rows_inside(world.model, found))
+        assert after < 0.5 * before
+
+    def test_gaussian_noise_is_left_alone(self, drawn):
+        world = Noisy(drawn, "gaussian")
+        assert _with_any_noise(world.rows, world.model, world.linear) is None
+
+    @pytest.mark.parametrize("added", [True, False], ids=["added", "missing"])
+    def test_wrong_edges_are_mended(self, drawn, added: bool):
+        world = Noisy(drawn, "laplace", seed=5)
+        apart = ~(world.graph | world.graph.T | np.eye(N, dtype=bool))
+        i, j = np.argwhere(apart if added else world.graph)[0]
+        wrong = world.graph.copy()
+        wrong[i, j] = added
+        found = world.refined(replace(world.linear, graph=graph_of(wrong)))
+        assert (found.adjacency == world.graph).all()
+
+    def test_edges_are_significant_and_errors_are_honest(self, drawn):
+        deviations = []
+        for seed in range(6):
+            world = Noisy(drawn, "laplace", seed=seed)
+            found = world.refined()
+            assert found.edge_p_values is not None
+            assert found.standard_errors is not None
+            # The truth is (I + D) H, up to scales, with D as small as the standard errors say.
+            D = np.linalg.inv(found.H @ world.mixing)
+            D = D / np.diag(D)[:, None]
+            off = ~np.eye(N, dtype=bool)
+            deviations.append(np.abs(D[off]) / found.standard_errors[off])
+            assert (found.edge_p_values[found.adjacency] < 1e-3).all()
+            assert (found.edge_p_values[~found.adjacency] == 1).all()
+        assert 0.5 < np.median(np.concatenate(deviations)) < 0.95  # 0.67 if they are normal
+
+    def test_many_rows_start_from_a_part(self, drawn):
+        world = Noisy(drawn, "gumbel", n_rows=11_000)
+        assert world.error(world.refined().H) < world.error(world.linear.H)
+
+    def test_one_latent_has_nothing_to_gain(self):
+        rng = np.random.default_rng(0)
+        rows = [scale * rng.laplace(size=(500, 1)) for scale in (1, 2)]
+        model = LinearModel(Moments.of(rows), np.array([[0, 1]]), hard=True)
+        assert _with_any_noise(rows, model, fit_linear(model, rng)) is None
+
+
+POOL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+MIXING = np.array([[1.0, 0.3, 0.2], [0.0, 1.0, 0.4], [0.1, 0.0, 1.0]])
+TRUTH = np.linalg.inv(MIXING)
+CHAIN: Graph = ((), (0,), (1,))
+EMPTY: Graph = ((), (), ())
+
+
+def bent(n_rows: int, kept: float = 0.0) -> list[np.ndarray]:
+    """A chain z0 -> |z0| -> |z1|; each latent in turn keeps so much of its mechanism."""
+    rng = np.random.default_rng(0)
+    found = []
+    for e in range(4):
+        z = rng.standard_normal((n_rows, 3)) * (1.0, 0.5, 0.5)
+        z[:, 0] *= 2.0 if e == 1 else 1.0
+        z[:, 1] += (kept if e == 2 else 1.0) * np.abs(z[:, 0])
+        z[:, 2] += (kept if e == 3 else 1.0) * np.abs(z[:, 1] - 1)
+        found.append(z @ MIXING.T)
+    return found
+
+
+def bent_with_noise(noise: str, n_rows: int = 1200) -> list[np.ndarray]:
+    """A chain of curved mechanisms; each latent in turn becomes noise of its own."""
+    rng = np.random.default_rng(1)
+    found = []
+    for e in range(4):
+        z = rng.laplace(size=(n_rows, 3)) if noise == "laplace" else rng.normal(size=(n_rows, 3))
+        if e:
+            z[:, e - 1] *= 0.5
+        if e != 2:
+            z[:, 1] += np.sqrt(1 + 2 * z[:, 0] ** 2)
+        if e != 3:
+            z[:, 2] += 1.5 * np.tanh(z[:, 1] - 2)
+        found.append(z @ MIXING.T)
+    return found
+
+
+def mixture(H: np.ndarray) -> np.ndarray:
+    mixed = np.abs(H @ MIXING)
+    return mixed / mixed.max(axis=1, keepdims=True)
+
+
+def distance(H: np.ndarray) -> float:
+    mixed = H @ MIXING
+    return float(np.linalg.norm(mixed / np.diag(mixed)[:, None] - np.eye(3)))
+
+
+def near(size: float, seed: int = 1) -> np.ndarray:
+    return TRUTH + size * np.random.default_rng(seed).standard_normal((3, 3))
+
+
+class TestNonlinear:
+    @pytest.mark.parametrize("n_rows", [800, 2500])
+    def test_few_rows_then_more_then_all(self, monkeypatch: pytest.MonkeyPatch, n_rows: int):
+        monkeypatch.setattr(_search, "_ROWS_TO_SEARCH", 1000)
+        monkeypatch.setattr(_search, "_ROWS_TO_REVISE", 2000)
+        starts = [(near(0.05), EMPTY), (near(0.05), None)]
+        found = fit_nonlinear(bent(n_rows), POOL, starts, hard=True)
+        assert found.graph == CHAIN
+        assert found.mechanisms == "nonlinear"
+        assert (found.pool == POOL).all()
+        np.testing.assert_allclose(mixture(found.H), np.eye(3), atol=0.1)
+
+    def test_competing_structures_are_kept(self):
+        found = fit_nonlinear(bent(800), POOL, [(TRUTH, EMPTY)], hard=True)
+        assert found.alternatives
+        assert max(other.score for other in found.alternatives) < found.score
+
+    def test_unknown_targets_are_revised(self):
+        wrong = POOL.copy()
+        wrong[2] = [0, 0, 1, 1]
+        found = fit_nonlinear(bent(1500), wrong, [(TRUTH, CHAIN)], hard=True, unknown_targets=True)
+        assert (found.pool == POOL).all()
+
+    def test_soft_interventions_leave_mixtures_with_shared_parents_open(self):
+        """z2 has no children, so that z1 can be taken out of it; z1 must keep what z2 needs."""
+        rows = bent(4000, kept=0.5)
+        mixed = TRUTH.copy()
+        mixed[2] += 0.7 * mixed[1]
+        mixed[1] += 0.7 * mixed[0]
+        free = free_of_parents(mixed, CHAIN, Moments.of(rows), POOL)
+        np.testing.assert_allclose(free[:2], mixed[:2])  # z0 is no parent of z2
+        inside = rows[3] @ free.T
+        assert abs(np.corrcoef(inside[:, 1], inside[:, 2])[0, 1]) < 1e-8
+
+
+class TestNonlinearWithAnyNoise:
+    def fit(self, H: np.ndarray, graph: Graph) -> Fit:
+        return Fit(H, graph, 0.0, pool=POOL, mechanisms="nonlinear")
+
+    def test_encoder_and_graph_from_the_better_start(self):
+        far = TRUTH + 0.5 * np.random.default_rng(3).standard_normal((3, 3))
+        start = near(0.05, seed=2)
+        found = _nonlinear_with_any_noise(
+            bent_with_noise("laplace"), self.fit(far, EMPTY), self.fit(start, EMPTY)
+        )
+        assert found is not None
+        assert found.any_noise
+        assert found.graph == CHAIN
+        assert distance(found.H) < 0.5 * distance(start)
+
+    def test_many_rows_are_searched_in_part(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(_search, "_ROWS_TO_SEARCH", 500)
+        start = self.fit(near(0.03, seed=2), CHAIN)
+        found = _nonlinear_with_any_noise(bent_with_noise("laplace"), start, start)
+        assert found is not None
+        assert distance(found.H) < 0.06
+
+    def test_gaussian_noise_is_left_alone(self):
+        start = self.fit(TRUTH, CHAIN)
+        assert _nonlinear_with_any_noise(bent_with_noise("gaussian"), start, start) is None
+
+
+class TestLadder:
+    """Each step is climbed where the data ask for it, and not where they do not."""
+
+    @pytest.mark.parametrize("intervention", ["hard", "soft"])
+    def test_linear_latents_with_gaussian_noise(self, drawn, intervention: str):
+        world = drawn(3, 2000, intervention, seed=1)
+        found = fit_interventional(
+            world.rows, world.model.pool, hard=world.model.hard, rng=np.random.default_rng(0)
+        )
+        assert (found.mechanisms, found.any_noise) == ("linear", False)
+        assert found.goodness_of_fit is not None
+        assert found.goodness_of_fit.p_value >= FITS
+        closures = [transitive_closure(graph) for graph in (found.adjacency, world.graph)]
+        assert (closures[0] == closures[1]).all()
+        assert found.edge_p_values is not None
+        assert (found.edge_p_values[found.adjacency] < 0.01).all()
+        assert found.standard_errors is not None
+        assert (found.standard_errors[~np.eye(3, dtype=bool)] > 0).all()
+
+    def test_linear_latents_with_other_noise(self, drawn):
+        world = drawn(3, 2000, seed=1, noise="laplace")
+        found = fit_interventional(
+            world.rows, world.model.pool, hard=True, rng=np.random.default_rng(0)
+        )
+        assert (found.mechanisms, found.any_noise) == ("linear", True)
+        assert (found.adjacency == world.graph).all()
+
+    def test_nonlinear_latents(self):
+        rows = bent(1500)
+        found = fit_interventional(rows, POOL, hard=True, rng=np.random.default_rng(0))
+        assert (found.mechanisms, found.any_noise) == ("nonlinear", False)
+        assert found.goodness_of_fit is not None
+        assert found.goodness_of_fit.p_value < FITS
+        assert found.graph == CHAIN
+        np.testing.assert_allclose(mixture(found.H), np.eye(3), atol=0.1)
+
+    def test_what_was_asked_for_is_done(self, drawn):
+        """Linear mechanisms for bent ones, and nonlinear ones for straight ones."""
+        linear = fit_interventional(
+            bent(600), POOL, hard=True, mechanisms="linear", rng=np.random.default_rng(0)
+        )
+        assert linear.mechanisms == "linear"
+        assert linear.goodness_of_fit is not None
+        assert linear.goodness_of_fit.p_value < FITS
+        world = drawn(3, 600, seed=1)
+        nonlinear = fit_interventional(
+            world.rows,
+            world.model.pool,
+            hard=True,
+            mechanisms="nonlinear",
+            rng=np.random.default_rng(0),
+        )
+        assert nonlinear.mechanisms == "nonlinear"
+        assert (nonlinear.adjacency == world.graph).all()
+
+    def test_unknown_targets(self):
+        world = make_multi_node(3, 3, 10_000, random_state=0)
+        assert world.truth is not None
+        rows = [world.X[world.y == e] for e in world.environments]
+        found = fit_interventional(rows, None, hard=True, rng=np.random.default_rng(0))
+        order = match(world.truth.Z, world.X @ found.H.T)[:, 1]
+        assert (found.targets[:, order] == world.truth.targets).all()
+        assert (found.adjacency[np.ix_(order, order)] == world.truth.graph).all()
+        assert all(i < j for j, parents in enumerate(found.graph) for i in parents)  # causes first
+
+    def test_same_seed_same_bits(self, drawn):
+        world = drawn(3, 500, seed=2)
+        first, second = (
+            fit_interventional(
+                world.rows, world.model.pool, hard=True, rng=np.random.default_rng(7)
+            )
+            for _ in range(2)
+        )
+        assert (first.H == second.H).all()
+        assert first.score == second.score
