@@ -132,7 +132,8 @@ class Plan:
 
     def runs(self) -> Iterator[Run]:
         """Yield all runs, seed by seed, so that every cell has some results early."""
-        for seed in range(self.seeds):
+        first = self.study.profile(self.profile).first_seed
+        for seed in range(first, first + self.seeds):
             for cell in self.cells:
                 yield Run(cell, seed)
 

@@ -83,11 +83,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Profile:
-    """How large a study is run: number of seeds, and what differs from the study's own sizes."""
+    """How large a study is run: its seeds, and what differs from the study's own sizes.
+
+    Seeds count from `first_seed`: figures of a method are shown for worlds that it was not
+    developed on.
+    """
 
     seeds: int
     setting: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    first_seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -343,14 +348,18 @@ class _Reader:
 
     def _profile(self, name: str, table: Mapping[str, Any]) -> Profile:
         where = f"[profiles.{name}]"
-        self._check_keys(table, ("seeds", "setting", "parameters"), where)
+        self._check_keys(table, ("seeds", "first_seed", "setting", "parameters"), where)
         seeds = table.get("seeds")
         if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
             raise self._error(f"{where} needs 'seeds', an integer of at least 1", seeds)
         parameters = self._get(table, "parameters", dict, where, {})
         for label in parameters:
             self._get(parameters, label, dict, f"'parameters' of {where}")
-        return Profile(seeds, self._grid(self._get(table, "setting", dict, where, {})), parameters)
+        first_seed = self._get(table, "first_seed", int, where, 0)
+        if first_seed < 0:
+            raise self._error(f"'first_seed' of {where} must not be negative", first_seed)
+        setting = self._grid(self._get(table, "setting", dict, where, {}))
+        return Profile(seeds, setting, parameters, first_seed)
 
     def _published(self, table: Mapping[str, Any]) -> Published:
         where = "[[published]]"

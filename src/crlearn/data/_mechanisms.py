@@ -21,6 +21,7 @@ from crlearn.data._random import RandomState, invertible_uniform, signed_uniform
 from crlearn.tags import stored
 
 STEP_HEIGHTS = (1.0, 3.0)
+_STEEPNESS = 6.0  # of soft kinks
 
 
 class Mechanism(eqx.Module):
@@ -109,8 +110,23 @@ class Sine(Mechanism):
 
 
 @stored("mechanism/mlp")
+def _softplus(units: Any) -> Any:
+    return units.__array_namespace__().logaddexp(units, 0.0)
+
+
+# By name: a name can be stored in a file.
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "relu": lambda units: units.__array_namespace__().maximum(units, 0.0),
+    "tanh": lambda units: units.__array_namespace__().tanh(units),
+    "abs": abs,
+    "cube": lambda units: units**3,
+    "softplus": _softplus,
+    "cos": lambda units: units.__array_namespace__().cos(units),
+}
+
+
 class MLP(Mechanism):
-    """``output @ activation(hidden @ p + bias) + output_bias``; activation relu or tanh."""
+    """``output @ activation(hidden @ p + bias) + output_bias``, for one of `ACTIVATIONS`."""
 
     _axes: ClassVar[dict[str, int]] = {"hidden": 2, "bias": 1, "output": 1, "output_bias": 0}
 
@@ -121,21 +137,18 @@ class MLP(Mechanism):
     activation: str = eqx.field(static=True, default="relu")
 
     def __check_init__(self) -> None:
-        if self.activation not in ("relu", "tanh"):
+        if self.activation not in ACTIVATIONS:
             raise ValueError(
-                f"The 'activation' of an MLP mechanism must be 'relu' or 'tanh'. "
-                f"Got {self.activation!r} instead."
+                f"The 'activation' of an MLP mechanism must be one of "
+                f"{', '.join(map(repr, ACTIVATIONS))}. Got {self.activation!r} instead."
             )
 
     def __call__(self, parents: Any) -> Any:
         """Return the effect of the parents."""
-        xp = parents.__array_namespace__()
-        units = parents @ self.hidden.T + self.bias
-        units = xp.tanh(units) if self.activation == "tanh" else xp.maximum(units, 0.0)
+        units = ACTIVATIONS[self.activation](parents @ self.hidden.T + self.bias)
         return units @ self.output + self.output_bias
 
 
-@stored("mechanism/scaled")
 class Scaled(Mechanism):
     """Another mechanism times a factor."""
 
@@ -204,7 +217,9 @@ def random_mechanism(
     ----------
     kind
         ``"linear"``, ``"quadratic"``, ``"norm_squared"``, ``"tanh_cubic"``, ``"tanh_sum"``,
-        ``"sin"``, ``"mlp"`` (ReLU), ``"tanh_mlp"``, or a callable, which is used as it is.
+        ``"sin"``, ``"mlp"`` (ReLU), ``"tanh_mlp"``, ``"abs"``, ``"cubic"``, ``"softplus"``,
+        ``"fourier"`` (random Fourier functions), ``"mixed"`` (a kind for each latent), or
+        a callable, which is used as it is.
     n_parents
         Number of parents, at least one.
     random_state
@@ -294,6 +309,52 @@ def _random_tanh_mlp(n_parents: int, rng: np.random.Generator, n_units: int = 8)
     )
 
 
+def _sum_over_parents(activation: str, n_parents: int, rng: np.random.Generator) -> MLP:
+    """Draw a weighted sum of one function of each parent."""
+    return MLP(
+        hidden=np.eye(n_parents),
+        bias=np.zeros(n_parents),
+        output=signed_uniform(rng, 0.5, 1.5, n_parents),
+        activation=activation,
+    )
+
+
+def _random_abs(n_parents: int, rng: np.random.Generator) -> Mechanism:
+    return _sum_over_parents("abs", n_parents, rng)
+
+
+def _random_cubic(n_parents: int, rng: np.random.Generator) -> Mechanism:
+    """Sum of cubes, a third of each: about as large as the parents."""
+    return Scaled(_sum_over_parents("cube", n_parents, rng), 1 / 3)
+
+
+def _random_softplus(n_parents: int, rng: np.random.Generator, n_units: int = 4) -> Mechanism:
+    """Sum of nearly kinked functions of directions of all parents."""
+    directions = rng.standard_normal((n_units, n_parents))
+    directions *= _STEEPNESS / np.linalg.norm(directions, axis=1, keepdims=True)
+    return MLP(
+        hidden=directions,
+        bias=_STEEPNESS * rng.uniform(-0.5, 0.5, n_units),
+        output=signed_uniform(rng, 1.0, 2.0, n_units) / _STEEPNESS,
+        activation="softplus",
+    )
+
+
+def _random_fourier(n_parents: int, rng: np.random.Generator, n_units: int = 8) -> Mechanism:
+    """Draw about a sample of a Gaussian process with length scale one and deviation 1.5."""
+    return MLP(
+        hidden=rng.standard_normal((n_units, n_parents)),
+        bias=rng.uniform(0, 2 * np.pi, n_units),
+        output=1.5 * np.sqrt(2 / n_units) * rng.standard_normal(n_units),
+        activation="cos",
+    )
+
+
+def _random_mixed(n_parents: int, rng: np.random.Generator) -> Mechanism:
+    return _RANDOM_MECHANISMS[str(rng.choice(_MIXED))](n_parents, rng)
+
+
+_MIXED = ("norm_squared", "sin", "tanh_mlp", "abs", "cubic", "softplus", "fourier")
 _RANDOM_MECHANISMS: dict[str, Callable[..., Mechanism]] = {
     "linear": _random_linear,
     "quadratic": _random_quadratic,
@@ -303,4 +364,9 @@ _RANDOM_MECHANISMS: dict[str, Callable[..., Mechanism]] = {
     "sin": _random_sine,
     "mlp": _random_mlp,
     "tanh_mlp": _random_tanh_mlp,
+    "abs": _random_abs,
+    "cubic": _random_cubic,
+    "softplus": _random_softplus,
+    "fourier": _random_fourier,
+    "mixed": _random_mixed,
 }
