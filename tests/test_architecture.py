@@ -81,19 +81,30 @@ def test_importing_crlearn_is_light():
     assert run.stdout.split() == ["False", "False"]
 
 
+TESTS = Path(__file__).parent
+WHOLE_LIBRARY = {
+    "test_architecture",
+    "test_common",
+    "test_documentation",
+    "test_equivariance",
+    "test_warnings",
+}
+
+
 def test_every_test_file_mirrors_a_source_file():
-    tests = Path(__file__).parent
-    whole_library = {
-        "test_architecture",
-        "test_documentation",
-        "test_common",
-        "test_equivariance",
-        "test_warnings",
-    }
-    for path in tests.rglob("test_*.py"):
-        if path.stem in whole_library:
+    for path in TESTS.rglob("test_*.py"):
+        if path.stem in WHOLE_LIBRARY:
             continue
-        folder = SOURCE / path.relative_to(tests).parent
+        folder = SOURCE / path.relative_to(TESTS).parent
         name = path.stem.removeprefix("test_")
-        candidates = (folder / f"{name}.py", folder / f"_{name}.py", folder / name)
-        assert any(c.exists() for c in candidates), f"{path} has no source file"
+        names = (f"{name}.py", f"_{name}.py", f"__{name}__.py", name)
+        assert any((folder / n).exists() for n in names), f"{path} has no source file"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_source_file_has_a_test_file(path: Path):
+    place = path.relative_to(SOURCE)
+    if path.name == "__init__.py":
+        return
+    test = TESTS / place.parent / f"test_{path.stem.strip('_')}.py"
+    assert test.exists(), f"{place} has no {test.relative_to(TESTS)}"

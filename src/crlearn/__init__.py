@@ -43,10 +43,12 @@ _HOME = {
 _PARTS = (
     "bench",
     "data",
+    "flows",
     "graph",
     "likelihood",
     "methods",
     "metrics",
+    "nets",
     "published",
     "report",
     "scores",

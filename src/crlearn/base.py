@@ -94,8 +94,8 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         _refuse_text(X)
         if self._allows_images:
             X = self._flattened(X)
-        observations = validate_data(self, cast(Any, X), dtype=self._dtypes, reset=False)
-        return _finite(encoder(self._in_shape(observations)), name)
+        rows = cast(Any, validate_data(self, cast(Any, X), dtype=self._dtypes, reset=False))
+        return _finite(encoder(self._in_shape(rows)), name)
 
     def _can_decode(self) -> bool:
         check_is_fitted(self)

@@ -5,7 +5,65 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.inputs import unused_label_checks
+from crlearn.exceptions import IdentifiabilityError
+from crlearn.inputs import (
+    by_environment,
+    check_environment_sizes,
+    read_environments,
+    reference_first,
+    reference_of,
+    unused_label_checks,
+)
+
+Y = np.array(["wild", "b", "wild", "a", "b", "wild"])
+
+
+def test_labels_are_read_in_order():
+    environments = read_environments(Y, "wild")
+    assert environments.labels.tolist() == ["a", "b", "wild"]
+    assert environments.codes.tolist() == [2, 1, 2, 0, 1, 2]
+    assert environments.counts.tolist() == [1, 2, 3]
+    assert environments.reference == 2
+    assert len(environments) == 3
+
+
+def test_labels_that_cannot_be_read():
+    with pytest.raises(ValueError, match="labels of one kind, all numbers or all strings"):
+        read_environments(np.array(["a", 1, None], dtype=object))
+    with pytest.raises(IdentifiabilityError, match=r"at least 2 environments. Got 1 \(7\)"):
+        read_environments(np.full(5, 7))
+    with pytest.raises(ValueError, match=r"'c' is not among the labels in y: a, b, wild"):
+        read_environments(Y, "c")
+
+
+def test_the_reference_is_named_or_labelled_zero_or_the_first():
+    found, check = reference_of(read_environments(Y, "b"))
+    assert (found, check.passed, check.detail) == (1, True, "b, as given")
+    found, check = reference_of(read_environments(np.array([-1, 3, 0])))
+    assert (found, check.passed) == (1, True)
+    found, check = reference_of(read_environments(Y))
+    assert (found, check.passed) == (0, False)
+    assert "a was taken; name it by reference=" in check.detail
+
+
+def test_rows_of_each_environment_with_the_reference_first():
+    environments = read_environments(Y, "wild")
+    order = reference_first(environments)
+    assert order.tolist() == [2, 0, 1]
+    rows = np.arange(6.0)[:, None]
+    with pytest.raises(ValueError, match=r"more than 1 rows.* Too few are in: a\."):
+        by_environment(rows, environments, order)
+    environments = read_environments(np.where(Y == "a", "b", Y), "wild")
+    parts = by_environment(rows, environments, reference_first(environments))
+    assert [part[:, 0].tolist() for part in parts] == [[0, 2, 5], [1, 3, 4]]
+
+
+def test_small_environments_are_named():
+    environments = read_environments(Y)
+    assert check_environment_sizes(environments, 0).passed
+    check = check_environment_sizes(environments, 2)
+    assert not check.passed
+    assert check.detail.endswith("2 latents: a, b")
 
 
 @pytest.mark.parametrize("y", [None, np.zeros(5, dtype=int), np.linspace(0, 1, 5)])

@@ -3,7 +3,7 @@
 from crlearn.nets._convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from crlearn.nets._evaluate import apply_in_blocks, evaluate
 from crlearn.nets._logdet import log_determinants
-from crlearn.nets._mlp import ACTIVATIONS, MLP, AnyArray, NetworkMap, leaky_relu, tanh
+from crlearn.nets._mlp import ACTIVATIONS, MLP, AnyArray, NetworkMap
 
 __all__ = [
     "ACTIVATIONS",
@@ -14,7 +14,5 @@ __all__ = [
     "NetworkMap",
     "apply_in_blocks",
     "evaluate",
-    "leaky_relu",
     "log_determinants",
-    "tanh",
 ]

@@ -75,10 +75,8 @@ def upgraded(content: Any) -> Any:
 
 def class_now(name: str, parameters: dict[str, Any], known: Any) -> str:
     """Return what the class of an old estimator is called now, if that is among the known names."""
-    published = PUBLISHED.get(name)
-    if parameters.get("estimator") == "paper" and published in known:
-        return published
-    return name
+    published = PUBLISHED.get(name, name)
+    return published if parameters.get("estimator") == "paper" and published in known else name
 
 
 def _tag(module: str, name: str) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import networkx as nx
 import numpy as np
@@ -39,7 +39,7 @@ def encode(value: Any, tensors: Tensors, where: str) -> Any:
         return {"$digraph": inside([list(value.nodes), [list(edge) for edge in value.edges]], "")}
     tag = tag_of(type(value))
     if tag is not None:
-        fields = [field.name for field in dataclasses.fields(value)]
+        fields = [field.name for field in dataclasses.fields(cast(Any, value))]
         return {
             "$record": tag,
             "fields": {field: inside(getattr(value, field), field) for field in fields},

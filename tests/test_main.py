@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from crlearn import __version__
+from crlearn.__main__ import main
+
+
+def test_it_runs_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["crlearn", "--version"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"crlearn {__version__}\n"
+
+
+def test_a_missing_extra_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for module in [name for name in sys.modules if name.startswith("crlearn.cli")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("error: ")
