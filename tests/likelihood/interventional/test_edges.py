@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -105,6 +107,17 @@ def test_standard_errors_are_honest(drawn, noise: str):
     found = np.concatenate(deviations)
     assert 0.8 < np.std(found) < 1.25
     assert 0.02 < np.mean(np.abs(found) > 1.96) < 0.12
+
+
+def test_heavy_tails_widen_standard_errors(drawn):
+    """Without rows the same moments are taken for those of Gaussian ones."""
+    world = drawn(3, 5000, seed=1, noise="exponential")
+    fit, moments = truth_of(world), world.model.moments
+    gaussian = replace(world.model, moments=replace(moments, sample=None))
+    off = ~np.eye(3, dtype=bool)
+    wider = (standard_errors(world.model, fit)[off] / standard_errors(gaussian, fit)[off]) ** 2
+    np.testing.assert_allclose(wider, world.model.linearised(fit).weights_of_encoder())
+    assert wider.mean() > 1.1
 
 
 def test_an_edge_without_effect_is_not_significant(exact):

@@ -40,6 +40,17 @@ class TestLinear:
         mixed = world.mixed(rows_inside(world.model, fit))
         assert np.abs(mixed[~(np.eye(N, dtype=bool) | world.graph.T)]).max(initial=0) < 1e-4
 
+    def test_rows_of_soft_interventions_are_free_of_parents_inside(self, exact):
+        world = exact(1, "soft")
+        fit = fit_linear(world.model, np.random.default_rng(0))
+        rows = rows_inside(world.model, fit)
+        assert fit.n_edges
+        for j, parents in enumerate(map(list, fit.graph)):
+            inside = world.model.pools.covariances[j, 1]
+            np.testing.assert_allclose(rows[j] @ inside @ fit.H[parents].T, 0, atol=1e-10)
+            along = rows[j] - fit.H[j]  # made of parents alone
+            assert np.linalg.matrix_rank(np.vstack([fit.H[parents], along])) == len(parents)
+
     def test_rows_of_hard_interventions_are_those_inside_already(self, exact):
         world = exact(0)
         fit = fit_linear(world.model, np.random.default_rng(0))
@@ -146,6 +157,8 @@ class TestAnyNoise:
         wrong[i, j] = added
         found = world.refined(replace(world.linear, graph=graph_of(wrong)))
         assert (found.adjacency == world.graph).all()
+        directly = world.refined(replace(world.linear, graph=graph_of(world.graph)))
+        assert found.score == pytest.approx(directly.score, abs=1)
 
     def test_edges_are_significant_and_errors_are_honest(self, drawn):
         deviations = []

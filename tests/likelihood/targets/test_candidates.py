@@ -10,6 +10,7 @@ from crlearn.likelihood.targets._candidates import (
     View,
     _expanded,
     _log_forms,
+    _refined,
     _swapped,
     candidates,
     doubtful,
@@ -175,6 +176,21 @@ class TestCandidates:
                 hessian[:, i], (ahead - behind) / (2 * step), rtol=1e-5, atol=1
             )
 
+    def test_directions_near_a_latent_are_led_to_it(self, multi_node):
+        world = multi_node(0)
+        j = root_of(world)
+        view = View.of(world.moments, np.zeros((0, N)))
+        truth = view.coordinates(np.linalg.inv(world.mixing)[[j]])
+        near = truth + 0.1 * np.random.default_rng(0).standard_normal((6, N))
+        near /= np.linalg.norm(near, axis=1, keepdims=True)
+        start = Candidates(near, np.tile(world.targets[j], (6, 1)), np.full(6, np.inf))
+        before, found = (_refined(view, start, np.inf, n_steps) for n_steps in (0, 30))
+        assert np.abs(before.directions @ truth.T).min() < 0.99
+        assert np.abs(found.directions @ truth.T).min() > 0.999
+        assert (found.scores < 0.05 * before.scores).all()
+        assert found.scores.min() == pytest.approx(0, abs=0.01)
+        np.testing.assert_allclose(np.linalg.norm(found.directions, axis=1), 1)
+
     @pytest.mark.parametrize("effort", [Effort(), Effort(candidates=10, is_thorough=True)])
     @pytest.mark.parametrize("seed", range(4))
     def test_a_latent_without_causes_is_found_first(self, multi_node, seed: int, effort: Effort):
@@ -188,6 +204,14 @@ class TestCandidates:
         assert mixed.argmax() == latent
         np.testing.assert_allclose(mixed / mixed.max(), np.eye(N)[latent], atol=0.01)
         assert not world.graph[:, latent].any()
+
+    def test_the_best_candidate_of_rows_cannot_be_improved(self, multi_node, rows_of):
+        world = multi_node(0)
+        view = View.of(Moments.of(rows_of(world, [2000] * (N + 1))), np.zeros((0, N)))
+        found = candidates(view, nothing_known(view), np.random.default_rng(0), Effort())
+        best = found[np.array([0])]
+        assert found.scores[0] < view.doubtful_score
+        assert found.scores[0] - _refined(view, best, np.inf).scores[0] < 0.5
 
     def test_with_its_causes_held_constant_the_last_latent_is_found(self, multi_node):
         world = multi_node(2)
