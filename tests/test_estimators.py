@@ -5,6 +5,8 @@ import pytest
 from crlearn import methods, published
 from crlearn.estimators import ESTIMATORS
 
+SCORE_BASED = {"LSCALEI", "UMNICRL", "ScoreLayers"}
+
 
 def test_ours_and_the_published_ones_are_there():
     assert {*methods.ESTIMATORS, *published.ESTIMATORS} == set(ESTIMATORS)
@@ -17,11 +19,9 @@ def test_they_are_found_by_their_own_names(name: str):
     assert ESTIMATORS[name].__name__ == name
 
 
-@pytest.mark.parametrize(
-    "name", ["LinearInterventionCRL", "MultiNodeCRL", "ObservationalCRL", *published.ESTIMATORS]
-)
+@pytest.mark.parametrize("name", sorted({*methods.ESTIMATORS, *published.ESTIMATORS} - {"IVAE"}))
 def test_what_belongs_to_the_one_cannot_be_given_to_the_other(name: str):
     parameters = ESTIMATORS[name]().get_params()
-    assert len(parameters) <= 8
+    assert len(parameters.keys() - {"n_latents", "random_state"}) <= 8
     assert "estimator" not in parameters
-    assert ("scores" in parameters) == (name in published.ESTIMATORS)
+    assert ("scores" in parameters) == (name in SCORE_BASED)

@@ -110,8 +110,8 @@ def test_a_network_of_ones_own():
 
 
 def test_unknown_kind():
-    with pytest.raises(ValueError, match=r"'mechanism' must be one of 'linear'.* Got 'cubic'"):
-        random_mechanism("cubic", 2)
+    with pytest.raises(ValueError, match=r"'mechanism' must be one of 'linear'.* Got 'quartic'"):
+        random_mechanism("quartic", 2)
 
 
 def test_mechanism_for_another_number_of_parents():
@@ -130,5 +130,28 @@ def test_function_that_returns_a_vector():
 
 
 def test_unknown_activation():
-    with pytest.raises(ValueError, match=r"'relu' or 'tanh'\. Got 'gelu'"):
+    with pytest.raises(ValueError, match=r"one of 'relu', 'tanh'.* Got 'gelu'"):
         MLP(np.ones((1, 1)), [0.0], [1.0], activation="gelu")
+
+
+PARENTS = np.random.default_rng(0).standard_normal((50, 3))
+
+
+@pytest.mark.parametrize(("kind", "function"), [("abs", np.abs), ("cubic", lambda z: z**3 / 3)])
+def test_sums_over_parents(kind: str, function: Any):
+    mechanism = random_mechanism(kind, 3, 0)
+    inner = mechanism.mechanism if kind == "cubic" else mechanism
+    np.testing.assert_allclose(mechanism(PARENTS), function(PARENTS) @ inner.output)
+
+
+@pytest.mark.parametrize("kind", ["softplus", "fourier"])
+def test_functions_of_directions(kind: str):
+    mechanism: Any = random_mechanism(kind, 3, 0)
+    units = PARENTS @ mechanism.hidden.T + mechanism.bias
+    expected = np.log1p(np.exp(units)) if kind == "softplus" else np.cos(units)
+    np.testing.assert_allclose(mechanism(PARENTS), expected @ mechanism.output)
+
+
+def test_mixed_mechanisms_are_of_several_kinds():
+    drawn = {str(random_mechanism("mixed", 2, seed)) for seed in range(20)}
+    assert len(drawn) > 5

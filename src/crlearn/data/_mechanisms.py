@@ -109,7 +109,6 @@ class Sine(Mechanism):
         return xp.sin(self.rate * parents) @ self.weights
 
 
-@stored("mechanism/mlp")
 def _softplus(units: Any) -> Any:
     return units.__array_namespace__().logaddexp(units, 0.0)
 
@@ -125,6 +124,7 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@stored("mechanism/mlp")
 class MLP(Mechanism):
     """``output @ activation(hidden @ p + bias) + output_bias``, for one of `ACTIVATIONS`."""
 
@@ -149,6 +149,7 @@ class MLP(Mechanism):
         return units @ self.output + self.output_bias
 
 
+@stored("mechanism/scaled")
 class Scaled(Mechanism):
     """Another mechanism times a factor."""
 
