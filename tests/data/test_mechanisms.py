@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -134,22 +136,22 @@ def test_unknown_activation():
         MLP(np.ones((1, 1)), [0.0], [1.0], activation="gelu")
 
 
-PARENTS = np.random.default_rng(0).standard_normal((50, 3))
+ROWS = np.random.default_rng(0).standard_normal((50, 3))
 
 
 @pytest.mark.parametrize(("kind", "function"), [("abs", np.abs), ("cubic", lambda z: z**3 / 3)])
 def test_sums_over_parents(kind: str, function: Any):
     mechanism = random_mechanism(kind, 3, 0)
     inner = mechanism.mechanism if kind == "cubic" else mechanism
-    np.testing.assert_allclose(mechanism(PARENTS), function(PARENTS) @ inner.output)
+    np.testing.assert_allclose(mechanism(ROWS), function(ROWS) @ inner.output)
 
 
 @pytest.mark.parametrize("kind", ["softplus", "fourier"])
 def test_functions_of_directions(kind: str):
     mechanism: Any = random_mechanism(kind, 3, 0)
-    units = PARENTS @ mechanism.hidden.T + mechanism.bias
+    units = ROWS @ mechanism.hidden.T + mechanism.bias
     expected = np.log1p(np.exp(units)) if kind == "softplus" else np.cos(units)
-    np.testing.assert_allclose(mechanism(PARENTS), expected @ mechanism.output)
+    np.testing.assert_allclose(mechanism(ROWS), expected @ mechanism.output)
 
 
 def test_mixed_mechanisms_are_of_several_kinds():
