@@ -50,7 +50,6 @@ class TestTheLikelihood:
         assert result.adjacency is None
         assert result.details["adjacency"].tolist() == [[False, True], [False, False]]
         assert result.details["gain_over_gaussian"] > 100
-        assert np.isfinite(result.details["log_evidence"])
         assert (result.guarantee.latents, result.guarantee.graph) == ("layers", "layers")
         assert "inside a layer nothing more can be recovered" in result.guarantee.text
 
@@ -63,17 +62,16 @@ class TestTheLikelihood:
         assert square.result_.evidence_gap > 5
         assert not square.result_.failed_checks
 
-    def test_gaussian_data(self, square: Any):
+    def test_gaussian_data(self):
         rows = np.random.default_rng(0).normal(size=(len(X), 2))
         with pytest.warns(AssumptionWarning, match=r"not Gaussian: fails .* nats over a Gaussian"):
-            nothing = ObservationalCRL(random_state=0).fit(rows)
-        # What is explained has more log evidence; both are of as many whitened rows.
-        explained, unexplained = (m.result_.details["log_evidence"] for m in (square, nothing))
-        assert explained - unexplained > 100
+            nothing: Any = ObservationalCRL(random_state=0).fit(rows)
+        assert nothing.result_.details["gain_over_gaussian"] < 5
 
-    def test_two_answers_that_are_equally_good(self):
+    @pytest.mark.parametrize("n_rows", [200, 1260], ids=["few rows", "rows that decide later"])
+    def test_two_answers_that_are_equally_good(self, n_rows: int):
         """Rows and their mirror images: whatever causes what, the reverse fits as well."""
-        noise = np.random.default_rng(0).normal(size=(200, 2))
+        noise = np.random.default_rng(0).normal(size=(n_rows, 2))
         rows = np.column_stack([noise[:, 0], 0.5 * noise[:, 0] ** 2 + noise[:, 1]])
         rows -= rows.mean(axis=0)
         white = rows @ np.linalg.inv(np.linalg.cholesky(np.cov(rows.T)).T)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crlearn.likelihood.nodes._relevance import (
     LEAST_LOG_PRECISION,
     MOST_LOG_PRECISION,
+    N_HIDDEN,
     Shape,
     curvature_along,
     functions_of,
@@ -37,11 +38,11 @@ def _rows(n_rows: int = 300, n_parents: int = 2) -> tuple[Matrix, Matrix]:
 
 
 @pytest.mark.parametrize(
-    ("n_parents", "units"), [(0, False), (1, False), (2, False), (2, True), (3, True)]
+    ("n_parents", "hidden_units"), [(0, False), (1, False), (2, False), (2, True), (3, True)]
 )
-def test_derivatives(n_parents: int, units: bool) -> None:
+def test_derivatives(n_parents: int, hidden_units: bool) -> None:
     child, parents = _rows(n_parents=n_parents)
-    shape = Shape.start(n_parents, units=units)
+    shape = Shape.start(n_parents, hidden_units=hidden_units)
     point = slope(child, parents, shape)
     rng = np.random.default_rng(1)
     by = (
@@ -60,10 +61,10 @@ def test_derivatives(n_parents: int, units: bool) -> None:
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("units", [False, True])
-def test_gradient_of_the_prediction(units: bool) -> None:
+@pytest.mark.parametrize("hidden_units", [False, True])
+def test_gradient_of_the_prediction(hidden_units: bool) -> None:
     child, parents = _rows()
-    shape = Shape.start(2, units=units)
+    shape = Shape.start(2, hidden_units=hidden_units)
     fit = regress(child, parents, shape)
     found = gradient(fit, parents, shape)
     for k in range(2):
@@ -131,7 +132,7 @@ def test_a_parent_without_effect_costs_nothing() -> None:
     assert shape.products[0, 0] < 3
 
 
-def test_units_pay_for_what_sums_cannot_say_and_only_then() -> None:
+def test_hidden_units_pay_for_what_sums_cannot_say_and_only_then() -> None:
     rng = np.random.default_rng(0)
     parents = rng.standard_normal((2000, 2))
     noise = 0.3 * rng.standard_normal(2000)
@@ -140,41 +141,93 @@ def test_units_pay_for_what_sums_cannot_say_and_only_then() -> None:
         (np.sin(parents[:, 0]) + np.sin(parents[:, 1]) + noise, False),
     ):
         without, _ = refit(child, parents, Shape.start(2), max_steps=60)
-        richer, _ = refit(child, parents, Shape.start(2, units=True), max_steps=200)
+        richer, _ = refit(child, parents, Shape.start(2, hidden_units=True), max_steps=200)
         assert (richer < without) == wanted
 
 
-def test_occam_is_free_without_units_and_dear_with_them() -> None:
+def test_occam_costs_nothing_without_hidden_units() -> None:
     child, parents = _rows()
-    plain, units = Shape.start(2), Shape.start(2, units=True)
+    plain = Shape.start(2)
     assert occam(regress(child, parents, plain), parents, plain) == 0
-    fit = regress(child, parents, units)
-    assert np.isfinite(occam(fit, parents, units))
+
+
+def test_what_more_rows_determine_better_costs_more() -> None:
+    """Laplace's method: a volume of directions that shrinks with the number of rows."""
+    shape = Shape.start(2, hidden_units=True)
+    few, many = (
+        occam(regress(child, parents, shape), parents, shape)
+        for child, parents in (_rows(n_rows=300), _rows(n_rows=3000))
+    )
+    assert few < many < few + 0.5 * shape.n_weights * np.log(10)
 
 
 def test_shapes_go_flat_and_back() -> None:
-    shape = Shape.start(3, units=True)
+    shape = Shape.start(3, hidden_units=True)
     flat = shape.flat() + np.arange(len(shape.flat()))
     assert np.array_equal(shape.filled(flat).flat(), flat)
 
 
-def test_units_start_elsewhere() -> None:
-    shape = Shape.start(3, units=True)
-    starts = [shape, *shape.with_units_elsewhere()]
+def test_hidden_units_have_other_starts() -> None:
+    shape = Shape.start(3, hidden_units=True)
+    starts = [shape, *shape.with_other_hidden_units()]
     assert len({start.directions.tobytes() for start in starts}) == 4
     assert {start.directions.shape for start in starts} == {shape.directions.shape}
 
 
+def test_hidden_units_come_and_go() -> None:
+    plain = Shape.start(2)
+    rich = plain.with_hidden_units()
+    assert (plain.n_hidden, rich.n_hidden) == (0, N_HIDDEN)
+    assert rich.n_weights == N_HIDDEN * 3
+    assert rich.with_hidden_units() is rich
+    assert np.array_equal(rich.flat(), Shape.start(2, hidden_units=True).flat())
+    assert np.array_equal(rich.without_hidden_units().flat(), plain.flat())
+    assert Shape.start(1).with_hidden_units().n_hidden == 0  # hinges say it all of one parent
+
+
 def test_parents_come_and_go() -> None:
-    child, parents = _rows(n_parents=3)
-    shape = Shape.start(3, units=True)
+    shape = Shape.start(3, hidden_units=True)
     assert shape.without(1).n_parents == 2
-    assert shape.without(1).without(0).n_units == 0
+    assert shape.without(1).without(0).n_hidden == 0
     again = shape.without(1).with_parent(1)
     assert np.allclose(again.directions[:, [0, 2]], shape.directions[:, [0, 2]])
+
+
+def _evidence(child: Matrix, parents: Matrix, shape: Shape) -> float:
+    fit = regress(child, parents, shape)
+    return fit.value + occam(fit, parents, shape)
+
+
+def test_the_evidence_is_that_of_every_equivalent_description() -> None:
+    child, parents = _rows(n_parents=3)
+    shape = Shape.start(3, hidden_units=True)
+    rng = np.random.default_rng(1)
+    shape = shape.filled(shape.flat() + 0.3 * rng.standard_normal(len(shape.flat())))
+    expected = pytest.approx(_evidence(child, parents, shape))
+
     order = np.array([2, 0, 1])
-    turned = regress(child, parents[:, order], shape.reordered(order))
-    assert turned.value == pytest.approx(regress(child, parents, shape).value)
+    assert _evidence(child, parents[:, order], shape.reordered(order)) == expected
+    rows = rng.permutation(len(child))
+    assert _evidence(child[rows], parents[rows], shape) == expected
+    assert _evidence(3 - child, parents, shape) == expected
+    mirror = np.array([1.0, -1.0, 1.0])
+    mirrored = replace(shape, directions=shape.directions * mirror)
+    assert _evidence(child, parents * mirror, mirrored) == expected
+    signs = np.where(np.arange(shape.n_hidden) % 2, -1.0, 1.0)
+    negated = replace(
+        shape, directions=shape.directions * signs[:, None], thresholds=shape.thresholds * signs
+    )
+    assert _evidence(child, parents, negated) == expected
+    assert _evidence(child, parents, mirrored) != expected
+
+
+@pytest.mark.parametrize("hidden_units", [False, True])
+def test_units_of_the_child_are_its_log_volume(hidden_units: bool) -> None:
+    """Coefficients have their prior in units of the noise."""
+    child, parents = _rows()
+    shape = Shape.start(2, hidden_units=hidden_units)
+    larger = _evidence(5 * child, parents, shape)
+    assert larger - _evidence(child, parents, shape) == pytest.approx(len(child) * np.log(5))
 
 
 def test_steps_make_any_curvature_one() -> None:

@@ -2,166 +2,179 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from crlearn.likelihood.observational._edges import (
-    Move,
-    StructureSearch,
-    _absorbing,
-    telling_rows,
-)
-from crlearn.likelihood.observational._model import Structure, complete
+from crlearn.graph import Graph, complete_graph
+from crlearn.likelihood.observational._edges import LEAST_GAIN, EdgeSearch, Move
+from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-Matrix = NDArray[np.floating]
-Y_GRAPH = ((), (0,), (1,), (1,))
+CHAIN = ((), (0,), (1,))
+COLLIDER = ((), (), (0, 1))
+COMPLETE = complete_graph(range(3))
 
 
-@pytest.fixture(scope="module")
-def world() -> tuple[Matrix, Matrix]:
-    """Whitened rows of a Y graph with sines and squares, and the encoder."""
-    rng = np.random.default_rng(0)
-    noise = rng.standard_normal((1000, 4)) * [1.0, 0.5, 0.5, 0.5]
-    Z = noise.copy()
-    Z[:, 1] += np.sin(2 * Z[:, 0])
-    Z[:, 2] += Z[:, 1] ** 2
-    Z[:, 3] += np.cos(2 * Z[:, 1])
-    Z -= Z.mean(axis=0)
-    y = Z @ np.linalg.inv(np.linalg.cholesky(Z.T @ Z / 1000)).T
-    return y, np.linalg.lstsq(y, Z, rcond=None)[0].T
+def edges(moves: Any) -> set[tuple[int, int]]:
+    return {(move.cause, move.effect) for _, move in moves}
 
 
-def test_a_dense_graph_loses_the_edges_that_it_does_not_need(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    found = StructureSearch(y, 3.0).sparsified(Structure.start(H, complete(4)))
-    assert found.structure.graph == Y_GRAPH
+@pytest.fixture
+def search(chain: Any) -> EdgeSearch:
+    return EdgeSearch(chain.model)
 
 
-def test_losses_tell_needed_edges_from_others(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    search = StructureSearch(y, 3.0)
-    sparse = Structure.start(H, Y_GRAPH).shaped(y).fitted(y)
-    assert min(loss for loss, _ in search.ranked_losses(sparse)) > 50
-    dense = Structure.start(H, complete(4)).shaped(y).fitted(y)
-    for loss, move in search.ranked_losses(dense):
-        if move.cause not in Y_GRAPH[move.effect]:
-            assert loss < 0
+class TestMove:
+    Y_GRAPH = ((), (0,), (1,), (1,))
 
-
-def test_what_a_lost_parent_does_beside_others_is_absorbed(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    # Latent 2 is counted with a third of latent 3 in it, and its causes are right.
-    mixed = H.copy()
-    mixed[2] += 0.3 * mixed[3]
-    structure = Structure.start(mixed, ((), (0,), (1, 3), (1,))).shaped(y)
-    without = Move("drop", 3, 2).apply(structure)
-    assert without is not None
-    found = _absorbing(without, structure.graph, y).H[2]
-    true = H[2] / np.linalg.norm(H[2])
-    assert np.abs(found @ true) > 0.999
-
-
-def test_missing_edges_are_added(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    search = StructureSearch(y, 3.0)
-    poor = search.settled(Structure.start(H, ((), (0,), (1,), ())), 40)
-    assert search.improved(poor).structure.graph == Y_GRAPH
-    assert any(other is poor for other in search.not_taken)
-
-
-def test_a_polish_changes_nothing_where_there_are_no_units(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    search = StructureSearch(y, 3.0)
-    true = search.priced(Structure.start(H, Y_GRAPH).shaped(y))
-    assert search.polished(true) is true
-
-
-def test_a_polish_is_never_worse(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    search = StructureSearch(y, 3.0)
-    dense = search.priced(Structure.start(H, complete(4), units=True))
-    assert search.polished(dense).cost < dense.cost
-
-
-def test_what_has_an_edge_too_many_is_no_rival(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    search = StructureSearch(y, 3.0)
-    search.improved(search.settled(Structure.start(H, Y_GRAPH), 100))
-    assert all(other.structure.n_edges < 3 for other in search.not_taken)
-
-
-def test_no_cause_is_ranked_that_would_close_a_cycle(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    search, structure = StructureSearch(y, 3.0), Structure.start(H, Y_GRAPH).shaped(y)
-    gains = search._ranked_gains(structure)
-    edges = {(move.cause, move.effect) for _, move in gains}
-    assert edges == {(0, 2), (0, 3), (2, 3), (3, 2)}
-    sinks = {(move.cause, move.effect) for _, move in search._gains_of_sinks(structure)}
-    assert sinks <= {(2, 3), (3, 2)}
-
-
-def test_the_true_graph_is_left_alone(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    search = StructureSearch(y, 3.0)
-    true = search.settled(Structure.start(H, Y_GRAPH), 100)
-    assert search.improved(true).structure.graph == Y_GRAPH
-
-
-def test_edges_have_their_price(world: tuple[Matrix, Matrix]) -> None:
-    y, H = world
-    structure = Structure.start(H, Y_GRAPH)
-    cheap, dear = (
-        StructureSearch(y, 0.0).priced(structure),
-        StructureSearch(y, 5.0).priced(structure),
+    @pytest.mark.parametrize(
+        ("move", "expected"),
+        [
+            (Move("drop", 1, 3), ((), (0,), (1,), ())),
+            (Move("add", 0, 3), ((), (0,), (1,), (0, 1))),
+            (Move("add", 3, 0), None),  # a cycle
+            (Move("add", 1, 3), None),  # there already
+            (Move("drop", 0, 3), None),  # not there
+            (Move("add", 3, 1), None),  # the other way round there
+        ],
     )
-    assert dear.cost == pytest.approx(cheap.cost + 15)
+    def test_apply(self, move: Move, expected: Graph | None):
+        fit = RelevanceModel(np.zeros((1, 4))).start(np.eye(4), self.Y_GRAPH)
+        changed = move.apply(fit)
+        assert (changed and changed.graph) == expected
+        if changed is not None:
+            assert [s.n_parents for s in changed.parameters] == [len(p) for p in changed.graph]
+            untouched = [j for j in range(4) if j != move.effect]
+            assert all(changed.parameters[j] is fit.parameters[j] for j in untouched)
+
+    def test_a_further_parent_brings_hidden_units(self, chain: Any):
+        fit = chain.model.start(chain.H, CHAIN)
+        richer = Move("add", 0, 2).apply(fit)
+        assert richer is not None
+        assert has_hidden_units(richer)
+        assert not has_hidden_units(fit)
 
 
-@pytest.mark.parametrize(
-    ("move", "expected"),
-    [
-        (Move("drop", 1, 3), ((), (0,), (1,), ())),
-        (Move("add", 0, 3), ((), (0,), (1,), (0, 1))),
-        (Move("add", 3, 0), None),  # a cycle
-        (Move("add", 1, 3), None),  # there already
-        (Move("drop", 0, 3), None),  # not there
-        (Move("add", 3, 1), None),  # the other way round there
-    ],
-)
-def test_moves(move: Move, expected: tuple[tuple[int, ...], ...] | None) -> None:
-    changed = move.apply(Structure.start(np.eye(4), Y_GRAPH))
-    assert (changed and changed.graph) == expected
-    if changed is not None:
-        assert [s.n_parents for s in changed.shapes] == [len(p) for p in changed.graph]
+class TestRanking:
+    def test_losses_tell_needed_edges_from_others(self, chain: Any, search: EdgeSearch):
+        model = chain.model
+        needed = search._ranked_losses(model.fitted(model.start(chain.H, CHAIN), 100))
+        assert edges(needed) == {(0, 1), (1, 2)}
+        assert min(loss for loss, _ in needed) > 50
+        dense = search._ranked_losses(model.fitted(model.start(chain.H, COMPLETE), 100))
+        assert edges([dense[0]]) == {(0, 2)}
+        assert dense[0][0] < 0
+        assert [loss for loss, _ in dense] == sorted(loss for loss, _ in dense)
+
+    def test_gains_do_so_too(self, chain: Any, search: EdgeSearch):
+        model = chain.model
+        poor = model.shaped(model.start(chain.H, ((), (0,), ())))
+        gains = {(move.cause, move.effect): -cost for cost, move in search._ranked_gains(poor)}
+        assert gains[1, 2] > 50
+        rich = model.shaped(model.start(chain.H, CHAIN))
+        assert all(cost > -LEAST_GAIN for cost, _ in search._ranked_gains(rich))
+
+    def test_no_cause_is_ranked_that_would_close_a_cycle(self, chain: Any, search: EdgeSearch):
+        fit = chain.model.start(chain.H, ((), (0,), ()))
+        assert edges(search._ranked_gains(fit)) == {(0, 2), (1, 2), (2, 0), (2, 1)}
+        assert edges(search._ranked_gains(chain.model.start(chain.H, CHAIN))) == {(0, 2)}
 
 
-def test_rows_are_spread_evenly() -> None:
-    y = np.arange(-4.5, 5)[:, None] / 5
-    assert telling_rows(y, 20) is y
-    assert telling_rows(y, 4)[:, 0].tolist() == y[[0, 3, 6, 9], 0].tolist()
+class TestSparsified:
+    def test_a_dense_graph_loses_the_edges_that_it_does_not_need(
+        self, chain: Any, search: EdgeSearch
+    ):
+        found = search.sparsified(chain.model.start(chain.H, COMPLETE))
+        assert found.graph == CHAIN
+        assert found.score == chain.model.scored(found).score
+
+    def test_many_edges_are_dropped_at_once(self, gaussian: Any):
+        search = EdgeSearch(gaussian.model)
+        found = search.sparsified(gaussian.model.start(gaussian.H, COMPLETE))
+        assert found.n_edges == 0
+        assert not search.not_taken  # single edges were never tried
+
+    def test_hidden_units_that_are_needed_stay(self, network: Any):
+        search = EdgeSearch(network.model)
+        start = network.model.start(network.H, COMPLETE, hidden_units=True)
+        found = search.sparsified(start)
+        assert found.graph == COLLIDER
+        assert has_hidden_units(found)
 
 
-def test_rows_far_out_are_among_those_that_tell() -> None:
-    y = np.random.default_rng(0).standard_normal((5000, 3))
-    y[[17, 2500, 4321]] *= [[30.0], [80.0], [50.0]]
-    some = telling_rows(y, 500)
-    assert len(some) == 500
-    assert len(np.unique(some, axis=0)) == 500
-    assert {tuple(row) for row in y[[17, 2500, 4321]]} <= {tuple(row) for row in some}
-    assert np.sum(np.linalg.norm(some, axis=1) > 10) == 3
+class TestImproved:
+    @pytest.mark.parametrize(
+        "wrong",
+        [((), (0,), ()), ((), (), (1,)), COMPLETE, ((), (0,), (0,))],
+        ids=["an edge is missing", "another one is", "an edge too many", "a wrong cause"],
+    )
+    def test_wrong_graphs_are_mended(self, chain: Any, search: EdgeSearch, wrong: Graph):
+        start = chain.model.scored(chain.model.shaped(chain.model.start(chain.H, wrong)))
+        found = search.improved(start)
+        assert found.graph == CHAIN
+        assert found.score > start.score + LEAST_GAIN
+        assert any(other is start for other in search.not_taken)
+
+    def test_what_is_true_is_left_alone(self, chain: Any, search: EdgeSearch):
+        true = search.refitted(chain.model.start(chain.H, CHAIN))
+        assert search.improved(true) is true
+        # What has an edge too many is no other explanation.
+        assert all(other.n_edges < 2 for other in search.not_taken)
+
+    def test_only_moves_of_these_kinds(self, chain: Any, search: EdgeSearch):
+        model = chain.model
+        poor, dense = (
+            model.scored(model.shaped(model.start(chain.H, graph)))
+            for graph in (((), (0,), ()), COMPLETE)
+        )
+        assert search.improved(poor, kinds=("drop",)) is poor
+        assert search.improved(dense, kinds=("add",)) is dense
+
+    def test_a_first_round_of_one_kind(self, chain: Any, search: EdgeSearch):
+        model = chain.model
+        dense = model.scored(model.shaped(model.start(chain.H, COMPLETE)))
+        assert search.improved(dense, first=("add",)) is dense  # which ends it
+        poor = model.scored(model.shaped(model.start(chain.H, ((), (0,), ()))))
+        assert search.improved(poor, first=("add",)).graph == CHAIN
+
+    def test_a_weak_edge_leaves_the_structure_without_it(self):
+        y = np.random.default_rng(0).standard_normal((500, 2))
+        y[:, 1] += 0.14 * y[:, 0] ** 2
+        y = (y - y.mean(axis=0)) / y.std(axis=0)
+        model = RelevanceModel(y)
+        search = EdgeSearch(model)
+        found = search.improved(search.refitted(model.start(np.eye(2), ((), (0,)))))
+        assert found.graph == ((), (0,))
+        (without,) = search.not_taken
+        assert without.graph == ((), ())
+        assert 0 < found.score - without.score < 10
 
 
-def test_rows_without_tails_are_spread_evenly() -> None:
-    y = np.random.default_rng(0).uniform(-1, 1, (5000, 3))
-    assert np.array_equal(telling_rows(y, 500), y[np.linspace(0, 4999, 500).astype(int)])
+class TestRefined:
+    def test_nothing_changes_where_there_are_no_hidden_units(self, chain: Any, search: EdgeSearch):
+        true = chain.model.scored(chain.model.start(chain.H, CHAIN))
+        assert search.refined(true) is true
+
+    def test_it_is_never_worse(self, network: Any):
+        search = EdgeSearch(network.model)
+        fit = network.model.start(network.H, COLLIDER, hidden_units=True)
+        poor = network.model.scored(fit)
+        better = search.refined(poor)
+        assert better.score > poor.score + 10
+        assert search.refined(better).score >= better.score
 
 
-def test_few_rows_are_far_out() -> None:
-    y = np.random.default_rng(0).standard_normal((5000, 3))
-    y[::10] *= 100
-    some = np.linalg.norm(telling_rows(y, 500), axis=1)
-    assert np.all(np.sort(np.linalg.norm(y, axis=1))[-10:] == np.sort(some)[-10:])
-    assert np.mean(some > 10) < 0.15
+def test_what_a_lost_parent_does_beside_others_is_absorbed(chain: Any, search: EdgeSearch):
+    """Latent 2 is counted with some of latent 0 in it, and its cause is right."""
+    mixed = chain.H.copy()
+    mixed[2] += 0.3 * mixed[0]
+    fit = chain.model.shaped(chain.model.start(mixed, COMPLETE))
+    without = Move("drop", 0, 2).apply(fit)
+    assert without is not None
+    assert abs(fit.H[2] @ chain.H[2]) < 0.99
+    found = search._absorbing(without, fit.graph)
+    assert abs(found.H[2] @ chain.H[2]) > 0.999
+    np.testing.assert_array_equal(found.H[:2], fit.H[:2])

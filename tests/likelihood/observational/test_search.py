@@ -1,201 +1,216 @@
-"""The fit of one environment: recovery, order, rivals, Gaussian data, edge cases."""
+"""The fit of one environment: recovery, order, alternatives, Gaussian data, edge cases."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from crlearn.config import config_context
-from crlearn.data import make_observational
-from crlearn.likelihood.observational import _search as _observational
-from crlearn.likelihood.observational._edges import Candidate, StructureSearch
-from crlearn.likelihood.observational._model import Structure
-from crlearn.likelihood.observational._search import (
-    agreement,
-    causes_first,
-    decided_again,
-    fit_observational,
-    layers_roots_first,
-    random_order,
-    starting_rotations,
-)
+from crlearn.likelihood import Fit, RelevanceModel, agreement, fit_observational
+from crlearn.likelihood._price import relevance_edge_price
+from crlearn.likelihood.observational import _search
+from crlearn.likelihood.observational._search import in_order_of_layers
 
-Matrix = NDArray[np.floating]
+CHAIN = ((), (0,), (1,))
 
 
-def _whitened(X: Matrix) -> Matrix:
-    X = X - X.mean(axis=0)
-    return X @ np.linalg.inv(np.linalg.cholesky(X.T @ X / len(X))).T
+def fitted(y: np.ndarray, seed: int = 0, **options: Any) -> Fit:
+    return fit_observational(y, rng=np.random.default_rng(seed), **{"n_starts": 2, **options})
+
+
+def assert_same_bits(one: Fit, other: Fit) -> None:
+    np.testing.assert_array_equal(one.H, other.H)
+    assert one.graph == other.graph
+    assert one.score == other.score
+    assert [each.score for each in one.alternatives] == [each.score for each in other.alternatives]
+
+
+def correlations(world: Any, fit: Fit) -> list[float]:
+    residuals = world.model.residuals(fit)
+    return [abs(np.corrcoef(a, b)[0, 1]) for a, b in zip(residuals.T, world.noise.T, strict=True)]
 
 
 @pytest.fixture(scope="module")
-def line() -> tuple[Matrix, Matrix]:
-    """Whitened rows of a line of three latents, and the noises."""
-    world = make_observational(
-        3, None, 1000, graph="chain", mechanism="sin", rescale="standard", random_state=1
-    )
-    assert world.truth is not None
-    assert world.truth.noise is not None
-    return _whitened(world.X), world.truth.noise
+def fit(chain: Any) -> Fit:
+    return fitted(chain.model.y)
 
 
-def test_a_line_is_recovered(line: tuple[Matrix, Matrix]) -> None:
-    y, noise = line
-    fit = fit_observational(y, rng=np.random.default_rng(0))
-    assert fit.layers == ((0,), (1,), (2,))
-    Z = y @ fit.H.T
-    found = Z - fit.mechanisms(Z)
-    for j in range(3):
-        assert abs(np.corrcoef(found[:, j], noise[:, j])[0, 1]) > 0.97
-    assert fit.gain == -fit.evidence
-    assert fit.gain > 20
-    assert all(rival.evidence_gap >= 0 for rival in fit.rivals)
-
-
-def test_an_edge_that_hardly_shows_makes_a_rival_without_it() -> None:
-    noise = np.random.default_rng(0).standard_normal((500, 3))
-    Z = noise * [1.0, 0.5, 1.0]
+@pytest.fixture(scope="module")
+def weak() -> tuple[np.ndarray, Fit]:
+    """A chain whose second edge hardly shows, and its fit."""
+    Z = np.random.default_rng(0).standard_normal((500, 3)) * [1.0, 0.5, 1.0]
     Z[:, 1] += np.sin(2 * Z[:, 0])
     Z[:, 2] += 0.26 * Z[:, 1] ** 2
-    fit = fit_observational(_whitened(Z), rng=np.random.default_rng(0))
-    assert fit.graph == ((), (0,), (1,))
-    without = next(rival for rival in fit.rivals if rival.graph == ((), (0,), ()))
-    assert 0 < without.evidence_gap < 10
-    assert without.agreement < 0.9
+    Z -= Z.mean(axis=0)
+    y = Z @ np.linalg.inv(np.linalg.cholesky(Z.T @ Z / len(Z))).T
+    return y, fitted(y)
 
 
-def test_progress_says_what_is_under_way(
-    line: tuple[Matrix, Matrix], capfd: pytest.CaptureFixture[str]
-) -> None:
-    y, _ = line
-    with config_context(progress=True):
-        fit_observational(y[:200, :2], rng=np.random.default_rng(0))
-    shown = capfd.readouterr().err
-    assert "Observational fit" in shown
+class TestTheAnswer:
+    def test_a_chain_is_recovered(self, chain: Any, fit: Fit):
+        assert fit.graph == CHAIN
+        assert fit.layers == ((2,), (1,), (0,))
+        assert min(correlations(chain, fit)) > 0.97
+
+    def test_the_score_is_that_of_the_encoder(self, chain: Any, fit: Fit):
+        again = chain.model.scored(fit)
+        assert again.log_likelihood == pytest.approx(fit.log_likelihood)
+        assert fit.price == pytest.approx(2 * relevance_edge_price(3))
+        assert fit.score > 100
+
+    def test_it_is_about_as_good_as_the_truth(self, chain: Any, fit: Fit):
+        model = chain.model
+        true = model.scored(model.fitted(model.start(chain.H, CHAIN), 100))
+        assert fit.score == pytest.approx(true.score, rel=0.01)  # precisions have several optima
+
+    def test_a_network_keeps_its_hidden_units(self, network: Any):
+        found = fitted(network.model.y, n_starts=1)
+        assert found.layers == ((2,), (0, 1))
+        assert found.parameters[2].n_hidden > 0
+
+    def test_gaussian_rows_gain_nothing(self, gaussian: Any):
+        nothing = fitted(gaussian.model.y)
+        assert -1e-6 < nothing.score < 5
+
+    def test_one_latent(self):
+        y = np.random.default_rng(0).standard_normal((100, 1))
+        found = fitted((y - y.mean()) / y.std())
+        assert found.graph == ((),)
+        assert found.layers == ((0,),)
+        assert found.score == pytest.approx(0, abs=1e-9)
+        assert found.alternatives == ()
 
 
-def test_the_same_seed_gives_the_same_fit(line: tuple[Matrix, Matrix]) -> None:
-    y, _ = line
-    first, second = (fit_observational(y[:300], rng=np.random.default_rng(3)) for _ in range(2))
-    assert np.array_equal(first.H, second.H)
-    assert first.graph == second.graph
+class TestTheSearch:
+    def test_one_start_is_enough_to_work(self, chain: Any):
+        found = fitted(chain.model.y, n_starts=1)
+        assert found.graph == CHAIN
+
+    def test_starts_replace_the_search_for_them(
+        self, chain: Any, fit: Fit, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(_search, "starting_rotations", None)
+        found = fitted(chain.model.y, starts=[np.eye(3)[[2, 0, 1]], chain.H])
+        assert found.graph == CHAIN
+        assert found.score > fit.score - 1
+
+    def test_the_same_seed_gives_the_same_bits(self, chain: Any, fit: Fit):
+        assert_same_bits(fitted(chain.model.y), fit)
+
+    def test_threads_do_not_change_the_answer(
+        self, chain: Any, fit: Fit, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(_search, "_ROWS_WORTH_A_THREAD", 1)
+        for n_threads in (1, 3):
+            monkeypatch.setattr(_search, "cpu_count", lambda n=n_threads: n)
+            assert_same_bits(fitted(chain.model.y), fit)
+
+    def test_more_rows_decide_and_all_are_fitted(
+        self, chain: Any, fit: Fit, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(_search, "_ROWS_OF_THE_SEARCH", 200)
+        monkeypatch.setattr(_search, "_ROWS_OF_DECISIONS", 300)
+        found = fitted(chain.model.y)
+        assert found.graph == CHAIN
+        assert found.score == pytest.approx(fit.score, abs=2)
+
+    def test_progress_says_what_is_under_way(self, chain: Any, capfd: pytest.CaptureFixture[str]):
+        with config_context(progress=True):
+            fitted(chain.model.y[:200, :2], n_starts=1)
+        assert "Observational fit" in capfd.readouterr().err
 
 
-def test_a_start_replaces_the_search(line: tuple[Matrix, Matrix]) -> None:
-    y, noise = line
-    H = np.linalg.lstsq(y, noise, rcond=None)[0].T
-    fit = fit_observational(y, rng=np.random.default_rng(0), starts=[H])
-    assert fit.layers == ((0,), (1,), (2,))
+class TestAlternatives:
+    def test_the_structure_without_a_weak_edge(self, weak: tuple[np.ndarray, Fit]):
+        y, fit = weak
+        assert fit.graph == CHAIN
+        without = next(other for other in fit.alternatives if other.graph == ((), (0,), ()))
+        assert 0 < fit.score - without.score < 10
+        assert agreement(fit, without, y) < 0.9
+
+    def test_they_are_behind_and_the_best_comes_first(self, weak: tuple[np.ndarray, Fit]):
+        _, fit = weak
+        gaps = [fit.score - other.score for other in fit.alternatives]
+        assert len(gaps) > 1
+        assert gaps == sorted(gaps)
+        assert gaps[0] >= 0
+
+    def test_gaps_are_those_of_the_rows_that_decide(self, weak: tuple[np.ndarray, Fit]):
+        y, fit = weak
+        model = RelevanceModel(y)
+        without = next(other for other in fit.alternatives if other.graph == ((), (0,), ()))
+        again = model.scored(without)
+        assert fit.score - without.score == pytest.approx(fit.score - again.score, abs=1)
+
+    def test_what_is_as_good_and_says_something_else_stays(self, monkeypatch: pytest.MonkeyPatch):
+        """Rows and their mirror images: the reverse of an answer has its score."""
+        rows = np.random.default_rng(0).standard_normal((200, 2))
+        rows[:, 1] += 0.5 * rows[:, 0] ** 2
+        rows -= rows.mean(axis=0)
+        white = rows @ np.linalg.inv(np.linalg.cholesky(rows.T @ rows / 200)).T
+        y = np.stack([white, white[:, ::-1]], axis=1).reshape(-1, 2)
+        monkeypatch.setattr(_search, "_ROWS_OF_THE_SEARCH", 398)
+        fit = fitted(y)
+        close = [other for other in fit.alternatives if fit.score - other.score < 1]
+        assert min(agreement(fit, other, y) for other in close) < 0.5
 
 
-def test_gaussian_rows_gain_nothing() -> None:
-    y = _whitened(np.random.default_rng(0).standard_normal((500, 3)))
-    assert fit_observational(y, rng=np.random.default_rng(0)).gain < 5
+@pytest.fixture(scope="module")
+def model() -> RelevanceModel:
+    """Of rows whose columns are latents: 0 -> 1 explains most, 2 and 3 stand alone."""
+    y = np.random.default_rng(0).standard_normal((200, 4))
+    y[:, 1] = y[:, 0] ** 2 + 0.1 * y[:, 1]
+    y -= y.mean(axis=0)
+    return RelevanceModel(y / y.std(axis=0) * [1.0, 1.0, 1.1, 1.2])
 
 
-def test_one_latent() -> None:
-    y = _whitened(np.random.default_rng(0).standard_normal((100, 1)))
-    fit = fit_observational(y, rng=np.random.default_rng(0))
-    assert fit.graph == ((),)
-    assert fit.layers == ((0,),)
-    assert np.array_equal(fit.mechanisms(y), np.zeros_like(y))
+class TestInOrderOfLayers:
+    def test_layers_then_what_is_explained(self, model: RelevanceModel):
+        shuffled = model.start(np.eye(4)[[1, 3, 0, 2]], ((2,), (), (), ()))
+        found = in_order_of_layers(shuffled, model)
+        assert found.graph == ((), (0,), (), ())
+        np.testing.assert_array_equal(found.H, np.eye(4))
+        assert found.layers == ((1, 2, 3), (0,))
+
+    def test_what_is_in_order_stays(self, model: RelevanceModel):
+        fit = model.start(np.eye(4), ((), (0,), (), ()))
+        np.testing.assert_array_equal(in_order_of_layers(fit, model).H, fit.H)
+
+    def test_names_alone_change(self, network: Any):
+        """Shapes go with their latents, and know their parents by the new order."""
+        model = network.model
+        fit = model.shaped(model.start(network.H[[2, 1, 0]], ((1, 2), (), ()), hidden_units=True))
+        fit = model.scored(fit)
+        found = in_order_of_layers(fit, model)
+        assert found.graph == ((), (), (0, 1))
+        assert model.scored(found).score == pytest.approx(fit.score)
+        back = in_order_of_layers(replace(found, H=-found.H), model)
+        np.testing.assert_array_equal(back.H, -found.H)
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_starts_are_rotations(line: tuple[Matrix, Matrix]) -> None:
-    y, _ = line
-    for Q in starting_rotations(y, np.random.default_rng(0)):
-        assert np.allclose(Q @ Q.T, np.eye(3))
+class TestAgreement:
+    def test_a_structure_agrees_with_itself(self, chain: Any, fit: Fit):
+        assert agreement(fit, fit, chain.model.y) == pytest.approx(1)
 
+    def test_mixtures_inside_a_layer_are_the_same_answer(self, gaussian: Any):
+        """Noises are 0; 1 and 2 of the layer before it, or combinations of them."""
+        model = gaussian.model
+        graph = ((1, 2), (), ())
+        one = model.start(np.eye(3), graph)
+        mixed = np.array([[1.0, 0, 0], [0, 1, 1], [0, -1, 1]])
+        other = replace(one, H=mixed)
+        assert one.layers == ((0,), (1, 2))
+        far = replace(one, H=np.eye(3)[[1, 0, 2]])  # another latent is the effect
+        assert agreement(one, other, model.y) == pytest.approx(1, abs=0.05)
+        assert agreement(one, far, model.y) < 0.5
 
-def test_order_by_layers_then_by_what_is_explained() -> None:
-    rng = np.random.default_rng(0)
-    y = _whitened(rng.standard_normal((200, 4)))
-    y[:, 1] = y[:, 0] ** 2 + 0.1 * y[:, 1]  # 0 -> 1 explains most; 2 and 3 stand alone
-    structure = causes_first(Structure.start(np.eye(4), ((), (0,), (), ())), y)
-    assert structure.graph == ((), (0,), (), ())
-    assert np.array_equal(structure.H[0], np.eye(4)[0])
-    shuffled = Structure.start(np.eye(4)[[1, 3, 0, 2]], ((2,), (), (), ()))
-    again = causes_first(shuffled, y)
-    assert again.graph == ((), (0,), (), ())
-    assert np.array_equal(again.H[:2], np.eye(4)[:2])
-
-
-def test_layers_are_counted_from_the_leaves_and_listed_roots_first() -> None:
-    assert layers_roots_first(((), (0,), (1,), ())) == ((0,), (1,), (2, 3))
-
-
-def test_agreement() -> None:
-    noise = np.random.default_rng(0).standard_normal((500, 3))
-    layers = ((0,), (1, 2))
-    mixed = noise.copy()
-    mixed[:, 1:] = noise[:, 1:] @ np.array([[1.0, 1.0], [-1.0, 1.0]])
-    assert agreement(noise, layers, mixed, layers) == pytest.approx(1)
-    assert agreement(noise, layers, mixed, ((1,), (0, 2))) < 0.8
-
-
-def test_of_several_searches_the_best_counts(
-    line: tuple[Matrix, Matrix], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    y, _ = line
-    reached: list[Candidate] = []
-    chosen: list[Candidate] = []
-
-    def better_each_time(search: StructureSearch, start: Candidate, *_: object) -> Candidate:
-        reached.append(replace(start, cost=start.cost - 1000.0 * len(reached)))
-        return reached[-1]
-
-    def remembered(search: StructureSearch, best: Candidate) -> Candidate:
-        chosen.append(best)
-        return best
-
-    wider = _observational._effort(3)._replace(turned=2)
-    monkeypatch.setattr(_observational, "_effort", lambda n: wider)
-    monkeypatch.setattr(_observational, "_turned_and_improved", better_each_time)
-    monkeypatch.setattr(_observational, "with_hidden_leaves", remembered)
-    fit = fit_observational(y, rng=np.random.default_rng(0))
-    assert len(reached) == 2
-    assert chosen[0] is reached[1]
-    assert len(fit.rivals) > 0
-
-
-def test_random_orders_have_causes_first_and_differ() -> None:
-    graph = ((), (3,), (), (0, 2))
-    rng = np.random.default_rng(0)
-    orders = {tuple(random_order(graph, rng)) for _ in range(20)}
-    assert orders == {(0, 2, 3, 1), (2, 0, 3, 1)}
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_edges_that_few_rows_missed_are_decided_on_again() -> None:
-    rng = np.random.default_rng(0)
-    Z = rng.standard_normal((1500, 3)) * [1.0, 0.5, 0.5]
-    for j in (1, 2):
-        Z[:, j] += 0.7 * (Z[:, j - 1] ** 2 - (Z[:, j - 1] ** 2).mean())
-    y = _whitened(Z)
-    H = np.linalg.lstsq(y, Z, rcond=None)[0].T
-    search = StructureSearch(y, edge_cost=4.0)
-    missed = search.settled(Structure.start(H, ((), (0,), ())), max_steps=5)
-    found = decided_again(search, missed, rng, lambda function, items: list(map(function, items)))
-    assert found.cost < missed.cost - 100
-    assert found.structure.n_edges == 2
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_with_units_more_rows_turn_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crlearn.likelihood.observational._search._filled_up_and_sparsified", None)
-    rng = np.random.default_rng(0)
-    Z = rng.standard_normal((600, 3)) * [1.0, 1.0, 0.3]
-    Z[:, 2] += np.tanh(2 * Z[:, 0] + Z[:, 1]) - np.tanh(Z[:, 0] - 2 * Z[:, 1])
-    y = _whitened(Z)
-    H = np.linalg.lstsq(y, Z, rcond=None)[0].T
-    search = StructureSearch(y, edge_cost=4.0)
-    # The effect, counted as a cause of one of its causes.
-    wrong = Structure.start(H[[0, 2, 1]], ((), (0,), (0, 1)), units=True).shaped(y)
-    best = search.settled(wrong, max_steps=20)
-    assert best.structure.has_units
-    found = decided_again(search, best, rng, lambda function, items: list(map(function, items)))
-    assert found.cost < best.cost - 5
+    def test_noises_in_another_layer_are_another_answer(self, gaussian: Any):
+        y = gaussian.model.y
+        one = gaussian.model.start(np.eye(3), ((), (), ()))
+        other = gaussian.model.start(np.eye(3), ((), (0,), ()))
+        assert one.layers == ((0, 1, 2),)
+        assert other.layers == ((1, 2), (0,))
+        assert agreement(one, other, y) == pytest.approx(2 / 3, abs=0.1)

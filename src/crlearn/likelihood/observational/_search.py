@@ -32,12 +32,13 @@ from crlearn.likelihood.observational._edges import LEAST_GAIN, EdgeSearch
 from crlearn.likelihood.observational._model import RelevanceModel
 from crlearn.likelihood.observational._rotations import with_rotations
 from crlearn.likelihood.observational._start import (
+    SAME_OPTIMUM,
     Run,
     complete_structures,
-    distinct,
     starting_rotations,
 )
 from crlearn.progress import progress_bar
+from crlearn.result import SAME_ANSWER
 
 Matrix = NDArray[np.floating]
 T = TypeVar("T")
@@ -90,16 +91,18 @@ def fit_observational(
         advance("complete graphs")
         dense = complete_structures(search.model, starts, workers.map)
         advance("edges are dropped")
-        sparse = distinct(workers.map(search.sparsified, dense[:n_followed]))
+        sparse = workers.map(search.sparsified, dense[:n_followed])
         advance("pairs are rotated")
         decided_later = len(more) > len(few)
         enough = _WORTH_A_ROUND * len(few) if decided_later else LEAST_GAIN
-        best = _rotated_and_improved(search, sparse[0], workers.map, n_followed, enough)
-        others = [other for other in (*sparse, *search.not_taken) if other is not best]
+        first = max(sparse, key=lambda fit: fit.score)
+        best = _rotated_and_improved(search, first, workers.map, n_followed, enough)
+        competing = _competing([best, *sparse, *search.not_taken], few)
         if decided_later:
-            kept = distinct([best, *others])[:_REFITTED]
             again = EdgeSearch(RelevanceModel(more))
-            best, *others = distinct(workers.map(again.refitted, kept))
+            refitted = workers.map(again.refitted, competing[:_REFITTED])
+            competing = _competing(refitted, few)
+        best, *others = competing
         advance("all rows")
         model = RelevanceModel(y)
         fit = model.scored(model.fitted(best, _STEPS_OF_THE_LAST))
@@ -112,7 +115,7 @@ def fit_observational(
                 log_likelihood=fit.score - best.score + other.score,
                 price=0.0,
             )
-            for other in distinct(others)[:_MOST_ALTERNATIVES]
+            for other in others[:_MOST_ALTERNATIVES]
         ),
     )
 
@@ -149,6 +152,19 @@ def agreement(one: Fit, other: Fit, y: Matrix) -> float:
         fitted = basis @ np.linalg.lstsq(basis, target, rcond=None)[0]
         explained[list(own)] = (fitted**2).sum(axis=0) / (target**2).sum(axis=0)
     return float(np.sqrt(explained).mean())
+
+
+def _competing(fits: Iterable[Fit], y: Matrix) -> list[Fit]:
+    """Return the structures, the best first, without those that say the same equally well.
+
+    A structure that is as good and says something else is what a user must hear of.
+    """
+    kept: list[Fit] = []
+    for fit in sorted(fits, key=lambda fit: -fit.score):
+        equals = (other for other in kept if other.score - fit.score <= SAME_OPTIMUM)
+        if not any(agreement(other, fit, y) >= SAME_ANSWER for other in equals):
+            kept.append(fit)
+    return kept
 
 
 def _rotated_and_improved(

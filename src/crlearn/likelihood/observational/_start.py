@@ -39,7 +39,7 @@ _DEGREE = 2
 _STEPS_OF_A_ROTATION = 100
 _STEPS_OF_A_START, _STEPS_OF_A_LEADER, _STEPS_WITH_HIDDEN_UNITS = 30, 40, 70
 _HIDDEN_UNITS_HELP = 20.0  # nats by which the best must be better with them
-_SAME_OPTIMUM = 0.3  # nats
+SAME_OPTIMUM = 0.3  # nats
 
 
 def starting_rotations(
@@ -77,6 +77,6 @@ def distinct(candidates: Iterable[Scored]) -> list[Scored]:
     """Return candidates, the best first, without those that are another's equal."""
     kept: list[Scored] = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
-        if not kept or kept[-1].score - candidate.score > _SAME_OPTIMUM:
+        if not kept or kept[-1].score - candidate.score > SAME_OPTIMUM:
             kept.append(candidate)
     return kept
