@@ -46,6 +46,20 @@ def test_densities_have_mass_one_and_scores_are_their_slopes(draw: str):
     assert log_density[-1] < -12
 
 
+@pytest.mark.parametrize("n_values", [300, 301, 4000])
+@pytest.mark.parametrize("draw", ["laplace", "standard_exponential", "uniform"])
+def test_the_negative_of_a_variable_has_the_mirrored_density(draw: str, n_values: int):
+    """Signs of latents are arbitrary, and must not change what is found."""
+    values = centred(getattr(np.random.default_rng(0), draw)(size=n_values))
+    density, mirrored = fit_density(values), fit_density(-values)
+    assert density.freedom > 0
+    assert mirrored.penalty == density.penalty
+    np.testing.assert_allclose(mirrored.freedom, density.freedom, rtol=1e-6)
+    np.testing.assert_allclose(
+        mirrored.log_density(-values), density.log_density(values), atol=1e-6
+    )
+
+
 def test_a_given_penalty_is_kept():
     values = centred(np.random.default_rng(0).laplace(size=2000))
     assert fit_density(values, np.inf).freedom == 0

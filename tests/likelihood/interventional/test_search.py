@@ -158,7 +158,7 @@ class TestAnyNoise:
         found = world.refined(replace(world.linear, graph=graph_of(wrong)))
         assert (found.adjacency == world.graph).all()
         directly = world.refined(replace(world.linear, graph=graph_of(world.graph)))
-        assert found.score == pytest.approx(directly.score, abs=1)
+        assert found.score > directly.score - 1
 
     def test_edges_are_significant_and_errors_are_honest(self, drawn):
         deviations = []

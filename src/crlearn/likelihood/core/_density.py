@@ -131,7 +131,9 @@ class _Histogram:
         inner = np.linspace(0, 1, _BINS, endpoint=False)
         edges = (breaks[:-1, None] + np.diff(breaks)[:, None] * inner).ravel()
         edges = np.append(edges, breaks[-1])
-        counts = np.diff(np.searchsorted(x, edges)).astype(float)
+        # A value on an edge belongs to both bins: a variable and its negative are alike.
+        before = (np.searchsorted(x, edges, "left") + np.searchsorted(x, edges, "right")) / 2
+        counts = np.diff(before)
         centres, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
         knots = np.concatenate([np.repeat(breaks[0], 3), breaks, np.repeat(breaks[-1], 3)])
         splines = BSpline.design_matrix(centres, knots, 3).toarray()
@@ -199,14 +201,23 @@ class _Histogram:
 
 
 def _breaks(x: Vector) -> Vector:
-    """Return the ends of the intervals, for sorted values: many where there are many values."""
+    """Return the ends of the intervals, for sorted values: many where there are many values.
+
+    From the median outwards, so that those of the negative values are the negative of these.
+    """
     least = 3 / (len(x) + 6)
     logits = np.linspace(-1, 1, _INTERVALS + 1) * np.log((1 - least) / least)
-    quantiles = x[(len(x) / (1 + np.exp(-logits))).astype(np.intp)]
-    first = max(float(x[0]), -_FARTHEST) - _MARGIN
-    last = min(float(x[-1]), _FARTHEST) + _MARGIN
-    breaks = [first]
-    for quantile in quantiles:
+    quantiles = np.quantile(x, 1 / (1 + np.exp(-logits)), method="hazen")
+    middle = _INTERVALS // 2
+    above = _outwards(quantiles[middle:], min(float(x[-1]), _FARTHEST) + _MARGIN)
+    below = _outwards(-quantiles[middle::-1], -max(float(x[0]), -_FARTHEST) + _MARGIN)
+    return np.array([*(-each for each in reversed(below[1:])), *above])
+
+
+def _outwards(quantiles: Vector, last: float) -> list[float]:
+    """Return the first of ascending quantiles, those that are not too close, and the last end."""
+    breaks = [float(quantiles[0])]
+    for quantile in quantiles[1:]:
         if breaks[-1] + _SMALLEST_INTERVAL <= quantile <= last - _SMALLEST_INTERVAL:
             breaks.append(float(quantile))
-    return np.array([*breaks, last])
+    return [*breaks, last]
