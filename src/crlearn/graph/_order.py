@@ -89,10 +89,10 @@ def descendants(graph: GraphLike, node: int) -> Nodes:
 
 
 def layers(graph: GraphLike) -> list[Nodes]:
-    """Return the nodes in layers, from the leaves up.
+    """Return the nodes in layers, childless ones first.
 
-    Layer k holds the nodes whose longest directed path to a leaf has k edges: layer 0 is the
-    leaves, layer 1 the nodes that become leaves once layer 0 is taken away, and so on. The layers
+    Layer k holds the nodes whose longest directed path to a childless node has k edges: layer 0
+    are the childless nodes, layer 1 those that become childless without layer 0, and so on. Layers
     upstream of layer k are k + 1, k + 2, ...; every ancestor of a node lies upstream of it, and
     nodes of the same layer are not ancestors of each other.
 

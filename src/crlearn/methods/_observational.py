@@ -200,7 +200,7 @@ class ObservationalCRL(BaseCRL):
     >>> from crlearn.data import make_observational
     >>> world = make_observational(n_latents=2, n_samples=500, graph="chain", random_state=0)
     >>> model = ObservationalCRL(random_state=0).fit(world.X)
-    >>> model.layers_  # from the leaves up
+    >>> model.layers_  # childless latents first
     [[1], [0]]
     >>> model.noises(world.X).shape
     (500, 2)
@@ -227,7 +227,7 @@ class ObservationalCRL(BaseCRL):
 
     @property
     def layers_(self) -> list[list[int]]:
-        """Latents of each layer, from the leaves up, as `crlearn.graph.layers` has them."""
+        """Latents of each layer, childless ones first, as `crlearn.graph.layers` has them."""
         return [list(layer) for layer in (self._fitted_result().layers or ())]
 
     def noises(self, X: ArrayLike) -> Matrix:

@@ -51,7 +51,7 @@ def layer_recovery(
     Z, Z_hat
         True and recovered variables: the exogenous noises, or with ``upstream=True`` the latents.
     layers
-        Columns of `Z` in each layer, from the leaves up, as from `crlearn.graph.layers`.
+        Columns of `Z` in each layer, childless latents first, as from `crlearn.graph.layers`.
     layers_hat
         The same for `Z_hat`. None: the layers of `Z_hat` are those of `Z`, column by column.
     upstream

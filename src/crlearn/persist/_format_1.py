@@ -1,7 +1,7 @@
 """Files of format 1 in terms of format 2: JSON in, JSON out.
 
 Format 1 named a class by its module, as it was then; `details` held what are fields of `Result`
-now; and an estimator had its published rival behind ``estimator="paper"``.
+now; and an estimator had the published algorithm behind ``estimator="paper"``.
 """
 
 from __future__ import annotations

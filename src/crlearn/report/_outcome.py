@@ -154,7 +154,7 @@ class Outcome:
             row = rows.get((key, method, line.metric))
             if row is None:
                 return None  # the method does not have this metric, or not this setting
-            # Some metrics, such as the gap to a rival, do not exist in every run.
+            # Some metrics, such as the gap to a competing structure, do not exist in every run.
             seeds = [
                 (run.seed, run.metrics[line.metric]) for run in own if line.metric in run.metrics
             ]
