@@ -89,6 +89,7 @@ class Fit:
 
     def reordered(self, order: NDArray[np.intp] | list[int]) -> Fit:
         """Return the fit with the latents in another order."""
+        order = np.asarray(order, dtype=np.intp)
         among = np.ix_(order, order)
         return replace(
             self,

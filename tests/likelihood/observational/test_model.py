@@ -108,7 +108,7 @@ class TestEquivalentDescriptions:
     def test_axes_and_order_of_rows(self, chain: Any, fit: Fit):
         rng = np.random.default_rng(2)
         Q = np.linalg.qr(rng.standard_normal((3, 3)))[0]
-        rotated = RelevanceModel(rng.permutation(chain.model.y) @ Q)
+        rotated = RelevanceModel(chain.model.y[rng.permutation(500)] @ Q)
         assert rotated.scored(replace(fit, H=fit.H @ Q)).score == pytest.approx(fit.score)
 
     def test_lengths_of_rows(self, chain: Any, fit: Fit):

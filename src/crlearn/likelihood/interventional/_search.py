@@ -289,8 +289,9 @@ def fit_nonlinear(
 def _climbed(model: SelectedModel, H: Matrix, graph: Graph | None) -> Fit:
     """Search from an encoder; without a graph, from the best one there, or from none at all."""
     if graph is None:
+        no_edges: Graph = ((),) * model.n
         few = model.n <= _LARGEST_FOR_ALL_GRAPHS
-        graph = best_graph_at(model, model.scaled(H)) if few else ((),) * model.n
+        graph = best_graph_at(model, model.scaled(H)) if few else no_edges
     start = Fit(H, graph, -np.inf)
     found = climb(model, model.refitted(start, graph))
     converged = model.fitted(found.H, found.graph)

@@ -157,7 +157,7 @@ class LinearModel:
         if chi2.sf(ratio, max(freedom, 1)) > _GOOD_P_VALUE:
             return True
         calibrated = overall_weights(self.moments).calibrated(ratio, freedom)
-        return n_tries >= _TRIES and chi2.sf(calibrated, max(freedom, 1)) > _GOOD_P_VALUE
+        return n_tries >= _TRIES and bool(chi2.sf(calibrated, max(freedom, 1)) > _GOOD_P_VALUE)
 
     def _ratio(self, value: float) -> float:
         """Return the likelihood ratio to the saturated model as it is."""

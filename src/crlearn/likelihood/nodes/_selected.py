@@ -159,9 +159,13 @@ class SelectedModel:
 
     def _computed(self, H: Matrix, wanted: Sequence[Key], *, derivatives: bool) -> list[Node]:
         """Compute nodes in parallel."""
+
+        def node(key: Key) -> Node:
+            return self._node(H, *key, derivatives)
+
         # The products are small: threads of their own inside each would only be in the way.
         with self._libraries.limit(limits=1, user_api="blas"):
-            return list(self._threads.map(lambda key: self._node(H, *key, derivatives), wanted))
+            return list(self._threads.map(node, wanted))
 
     def _node(self, H: Matrix, j: int, parents: Parents, derivatives: bool) -> Node:
         rows = (j, *parents)
