@@ -141,7 +141,7 @@ ROWS = np.random.default_rng(0).standard_normal((50, 3))
 
 @pytest.mark.parametrize(("kind", "function"), [("abs", np.abs), ("cubic", lambda z: z**3 / 3)])
 def test_sums_over_parents(kind: str, function: Any):
-    mechanism = random_mechanism(kind, 3, 0)
+    mechanism: Any = random_mechanism(kind, 3, 0)
     inner = mechanism.mechanism if kind == "cubic" else mechanism
     np.testing.assert_allclose(mechanism(ROWS), function(ROWS) @ inner.output)
 

@@ -233,6 +233,7 @@ class ObservationalCRL(BaseCRL):
     def noises(self, X: ArrayLike) -> Matrix:
         """Return the exogenous noises of each row of `X`, in the units and order of the latents."""
         check_is_fitted(self)
+        assert self.result_.noise_encoder is not None
         return self._encoded(X, self.result_.noise_encoder, "noises")
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:

@@ -92,7 +92,8 @@ def layered_layout(adjacency: BoolMatrix) -> Positions:
     """Return a place for each node: parents above their children, few crossings.
 
     Nodes are put in rows by their longest path to a childless node, and each row is sorted by the
-    mean place of the neighbours, back and forth. Graphs with cycles or undirected edges are put on a circle.
+    mean place of the neighbours, back and forth. Graphs with cycles or undirected edges are put on
+    a circle.
     """
     if find_cycle(adjacency):
         angles = 2 * np.pi * np.arange(len(adjacency)) / len(adjacency)
