@@ -34,7 +34,7 @@ from crlearn import estimators as all_estimators
 from crlearn.base import BaseCRL
 from crlearn.data import make_segments
 from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
-from crlearn.published import LSCALEI, UMNICRL, ScoreLayers
+from crlearn.published import EBCRL, LSCALEI, UMNICRL, ScoreLayers
 from crlearn.result import LinearEncoder
 
 
@@ -56,6 +56,7 @@ ESTIMATORS: list[Any] = [
     LSCALEI(scores="gaussian"),
     UMNICRL(n_latents=1, rank_cut=1e-9),
     ScoreLayers(),
+    EBCRL(max_iter=3),
 ]
 # Published algorithms that decide by numbers in the units of X.
 IN_UNITS_OF_X = tuple(published.ESTIMATORS.values())

@@ -275,7 +275,6 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("EmpiricalBayesCRL", "means without intervention are zero"): lambda: denoised(
         domains(base_mean_sd=3.0, observational=False, n_samples=1000)
     ),
-    ("EmpiricalBayesCRL", "latents lie within the knots"): lambda: denoised(knot_range=(-1, 1)),
 }
 
 # Checks that no data can make fail, and why.

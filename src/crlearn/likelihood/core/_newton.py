@@ -1,9 +1,10 @@
 """Newton's method, damped: the one loop by which models of the likelihood are minimised.
 
 Steps solve (Hessian + damping S) step = -gradient with S the size of the Hessian's diagonal
-(Marquardt), so that neither the units of parameters nor the number of rows matter; where the
-Hessian is indefinite, directions of negative curvature are reversed. A step that does not lower the
-value is taken again with more damping.
+(Marquardt), so that neither the units of parameters nor the number of rows matter. Parameters that
+are alike, as the entries of an encoder or angles are, share the mean size (Levenberg): from poor
+starts that leads to better optima. Where the Hessian is indefinite, directions of negative
+curvature are reversed. A step that does not lower the value is taken again with more damping.
 """
 
 from __future__ import annotations
@@ -29,16 +30,22 @@ _LESS, _MORE = 0.1, 8.0  # damping after a step that lowers the value, and after
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A function around a point: value, gradient and Hessian (or what stands in for it)."""
+    """A function around a point: value, gradient and Hessian (or what stands in for it).
+
+    `alike` says whether all parameters are in the same units.
+    """
 
     value: float
     gradient: Vector
     hessian: Matrix
+    alike: bool = False
 
     @cached_property
     def size(self) -> Vector:
         """Size of the curvature along each parameter."""
         diagonal = np.abs(np.diag(self.hessian))
+        if self.alike and len(diagonal):
+            return np.full(len(diagonal), diagonal.mean() + 1e-300)
         return np.maximum(diagonal, _SMALLEST_CURVATURE * diagonal.max(initial=0.0) + 1e-300)
 
     def step(self, damping: float = _FIRST_DAMPING, longest: float = np.inf) -> Vector:

@@ -219,7 +219,7 @@ def expand(H: Matrix, pools: Pools, masks: Masks) -> Expansion:
         value += 0.5 * float(weights @ log_determinant)
         gradient += np.tensordot(weights, regression, 1)
         hessian += kronecker(weights, precision, rest) - crossed(weights, regression)
-    return Expansion(value, *in_free_entries(gradient, hessian))
+    return Expansion(value, *in_free_entries(gradient, hessian), alike=True)
 
 
 def minimise(

@@ -165,7 +165,7 @@ class PolynomialModel:
             gradient += slope
             hessian += curved / variance - 2 * np.outer(slope, slope)
         value = float(np.log(np.diag(L)[self._targets]).sum())
-        return Expansion(value, gradient, hessian)
+        return Expansion(value, gradient, hessian, alike=True)
 
     def rotated(self, Q: Matrix, angles: Matrix) -> Matrix:
         """Rotate Q by small angles in all planes (Cayley's map)."""

@@ -75,4 +75,4 @@ def assemble(H: Matrix, nodes: Iterable[Node]) -> Expansion:
         gradient[list(node.rows)] += node.gradient
         block = node.hessian.reshape(len(node.rows), n, len(node.rows), n)
         hessian[np.ix_(node.rows, range(n), node.rows, range(n))] += block
-    return Expansion(value, *in_free_entries(gradient, hessian))
+    return Expansion(value, *in_free_entries(gradient, hessian), alike=True)

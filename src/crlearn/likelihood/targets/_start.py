@@ -205,4 +205,5 @@ class _Partial:
         gradient[0] += moves.T @ of_defect[0][0]
         hessian[0, :, 0] += moves.T @ of_defect[1][0] @ moves
         inside = np.ix_(free.ravel(), free.ravel())
-        return Expansion(self._value(H), gradient[free], hessian.reshape(n * n, n * n)[inside])
+        among = hessian.reshape(n * n, n * n)[inside]
+        return Expansion(self._value(H), gradient[free], among, alike=True)
