@@ -86,7 +86,7 @@ class TestLinear:
     ):
         model, gaussian, _ = linear_world(noise, intervention=intervention)
         away = gaussian.H + 0.02 * np.roll(gaussian.H, 1, axis=0)
-        start = model._with_densities(model.gaussian(away, gaussian.graph))
+        start = model.with_densities(model.gaussian(away, gaussian.graph))
         n_coefficients = sum(len(each.kept) for each in start.parameters.values())
         check_derivatives(model, start, range(N * (N - 1) + n_coefficients))
 
@@ -117,7 +117,7 @@ class TestLinear:
 
     def test_a_step_never_loses(self, linear_world):
         model, gaussian, _ = linear_world("laplace")
-        start = model._with_densities(gaussian)
+        start = model.with_densities(gaussian)
         scores = [start.score, *(model._raised(start, n_steps).score for n_steps in (1, 3, 30))]
         assert (np.diff(scores) >= 0).all()
         assert scores[-1] > scores[0] + 1
@@ -185,7 +185,7 @@ class TestNonlinear:
     def test_gradients_are_those_of_the_likelihood(self):
         rows = environments("laplace", 600)
         model = AnyNoiseModel(rows, POOL, parents_in="first", linear=False, choose_features=False)
-        fit = model._with_densities(model.gaussian(TRUTH + 0.03, GRAPH))
+        fit = model.with_densities(model.gaussian(TRUTH + 0.03, GRAPH))
         point = model._expanded((fit.H, fit.parameters))
         assert point.hessian.shape == (len(point.gradient), len(point.gradient))
         check_derivatives(model, fit, range(N * (N - 1)))
@@ -214,7 +214,7 @@ class TestNonlinear:
         apart = []
         for graph in (GRAPH, ((), (0,), ())):
             H = laplace._scaled(TRUTH)
-            start = laplace._with_densities(laplace.gaussian(H, graph))
+            start = laplace.with_densities(laplace.gaussian(H, graph))
             without_prior = start.score + np.log(3) * start.n_edges
             value = laplace.values(H, list(enumerate(graph))).sum() - np.linalg.slogdet(H)[1]
             apart.append(without_prior + laplace.n_rows * value)

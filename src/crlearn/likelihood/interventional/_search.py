@@ -93,10 +93,8 @@ def fit_interventional(
     """
     moments = Moments.of(rows)
     model, linear = _linear(moments, pool, hard, rng)
-    tested = replace(linear, goodness_of_fit=model.goodness_of_fit(linear))
-    assert tested.goodness_of_fit is not None
-    fits = tested.goodness_of_fit.p_value >= FITS
-    if mechanisms == "linear" or (mechanisms == "auto" and fits):
+    test = model.goodness_of_fit(linear)
+    if mechanisms == "linear" or (mechanisms == "auto" and test.p_value >= FITS):
         found = _with_any_noise(rows, model, linear) or _with_tests(model, linear)
         if not hard:
             found = replace(found, H=rows_inside(model, found))
@@ -105,7 +103,7 @@ def fit_interventional(
         found = fit_nonlinear(rows, model.pool, starts, hard=hard, unknown_targets=pool is None)
         if hard:  # soft ones leave mixtures open, which densities would close without a meaning
             found = _nonlinear_with_any_noise(rows, found, linear) or found
-    return replace(found, goodness_of_fit=tested.goodness_of_fit)
+    return replace(found, goodness_of_fit=test)
 
 
 def _linear(
@@ -211,6 +209,8 @@ def _with_any_noise(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> 
     parents_in = "first" if model.hard else "others"
     whole = AnyNoiseModel(rows, model.pool, parents_in=parents_in, linear=True)
     gaussian = whole.gaussian(linear.H, linear.graph)
+    if not whole.with_densities(gaussian).any_noise:
+        return None
     H = linear.H
     if max(map(len, rows)) > 2 * _ROWS_TO_SEARCH:
         some = part_of_each(rows, _ROWS_TO_SEARCH)

@@ -153,6 +153,7 @@ class AnyNoiseModel:
         self._mean = everything.mean(axis=0)
         self._covariance = np.cov(everything.T, bias=True).reshape(self.n, self.n)
         self._rows = tuple(rows - self._mean for rows in environments)
+        self._latents_at: tuple[Matrix | None, list[Matrix]] = (None, [])
         self._known: tuple[bytes, dict[tuple[Place, Parents], float]] = (b"", {})
 
     # Fits
@@ -171,7 +172,7 @@ class AnyNoiseModel:
         """Fit encoder, mechanisms and densities of a graph from an encoder."""
         best: Fit | None = None
         for _ in range(1 if self.linear else _MOST_ROUNDS):
-            start = self._with_densities(self.gaussian(H if best is None else best.H, graph))
+            start = self.with_densities(self.gaussian(H if best is None else best.H, graph))
             found = self._raised(start, _MOST_STEPS)
             if best is not None and found.score < best.score + _LEAST_GAIN:
                 break
@@ -308,7 +309,15 @@ class AnyNoiseModel:
         """Yield the latents in a pool, block by block."""
         j, p = place
         for e in np.flatnonzero(self.pool[j] == p):
-            yield from _blocks(self._rows[e], H)
+            yield from self._blocks(H, int(e))
+
+    def _blocks(self, H: Matrix, e: int) -> Iterator[Matrix]:
+        """Yield the latents of an environment, block by block; those of the last H are kept."""
+        if self._latents_at[0] is not H:
+            self._latents_at = (H, [rows @ H.T for rows in self._rows])
+        z = self._latents_at[1][e]
+        for start in range(0, len(z), _BLOCK):
+            yield z[start : start + _BLOCK]
 
     def _has_parents(self, p: int) -> bool:
         return self.parents_in == "all" or (p == 0) == (self.parents_in == "first")
@@ -365,7 +374,8 @@ class AnyNoiseModel:
         density = fit_density(residuals - mean, penalty)
         return replace(mechanism, coefficients=coefficients, density=density)
 
-    def _with_densities(self, fit: Fit, *, keep_penalties: bool = False) -> Fit:
+    def with_densities(self, fit: Fit, *, keep_penalties: bool = False) -> Fit:
+        """Fit all densities to the residuals of a fit."""
         mechanisms = {
             place: self._with_density(
                 fit.H, place, mechanism, mechanism.density.penalty if keep_penalties else None
@@ -428,9 +438,9 @@ class AnyNoiseModel:
             )
             stepped = self._fit(H, fit.graph, mechanisms)
             anew = new_shapes and step % _STEPS_TO_NEW_SHAPES == 0
-            candidates = [stepped, self._with_densities(stepped, keep_penalties=True)]
+            candidates = [stepped, self.with_densities(stepped, keep_penalties=True)]
             if anew:
-                candidates.append(self._with_densities(stepped))
+                candidates.append(self.with_densities(stepped))
             found = max(candidates, key=lambda fit: fit.score)
             gained = found.score - fit.score
             fit = found if gained > 0 else fit
@@ -475,7 +485,7 @@ class AnyNoiseModel:
         gradient, information = np.zeros(n_parameters), np.zeros((n_parameters, n_parameters))
         for e, rows in enumerate(self._rows):
             seen, share = 0, len(rows) / min(len(rows), _ROWS_FOR_INFORMATION)
-            for z in _blocks(rows, H):
+            for z in self._blocks(H, e):
                 parts, moving = np.zeros((len(z), n_parameters)), np.zeros(z.shape)
                 for j in range(n):
                     place = (j, int(self.pool[j, e]))
@@ -495,8 +505,3 @@ class AnyNoiseModel:
                 information += share * (some.T @ some)
                 seen += len(z)
         return gradient, information
-
-
-def _blocks(rows: Matrix, H: Matrix) -> Iterator[Matrix]:
-    for start in range(0, len(rows), _BLOCK):
-        yield rows[start : start + _BLOCK] @ H.T

@@ -115,8 +115,8 @@ class LinearModel:
     def values(self, H: Matrix, wanted: Sequence[Key]) -> Matrix:
         """Return the values of nodes at an encoder."""
         parents = np.zeros((len(wanted), self.n), dtype=bool)
-        for row, (_, among) in zip(parents, wanted, strict=True):
-            row[list(among)] = True
+        rows = np.repeat(np.arange(len(wanted)), [len(among) for _, among in wanted])
+        parents[rows, [i for _, among in wanted for i in among]] = True
         latents = np.array([j for j, _ in wanted], dtype=np.intp)
         return alternatives(H, self.pools, latents, self.masks_of(parents))[0]
 

@@ -17,6 +17,7 @@ from crlearn.graph import Graph, neighbours
 from crlearn.likelihood._fit import Fit
 
 LEAST_GAIN = 0.5  # nats: far below what an edge costs
+_CLEAR = 20.0  # nats that no unfinished fit is short of
 
 
 class SearchModel(Protocol):
@@ -64,7 +65,7 @@ def _better_neighbour(
         found = model.refitted(now, candidates[k])
         if found.score > now.score + LEAST_GAIN:
             # What the present graph would have gained by as many steps is not the edge's gain.
-            now = model.refitted(now, now.graph)
+            now = now if found.score > now.score + _CLEAR else model.refitted(now, now.graph)
             if found.score > now.score + LEAST_GAIN:
                 return found
         others.append(found)
