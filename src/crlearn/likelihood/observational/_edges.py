@@ -19,7 +19,6 @@ from crlearn.graph import Graph, adjacency_of, ancestors, is_acyclic, with_paren
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood._price import relevance_edge_price
 from crlearn.likelihood.core._encoder import unit_rows
-from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.nodes._relevance import (
     Shape,
     functions_of,
@@ -37,7 +36,6 @@ _STEPS_OF_A_TRIAL = (4, 8, 12, 25)
 _STEPS_OF_A_REFIT, _STEPS_OF_A_REFINEMENT, _STEPS_TO_SETTLE = 60, 30, 30
 _STEPS_TO_RANK_A_GAIN = 25
 _MOST_ADDITIONS = 4
-_ROWS_TO_RANK_A_GAIN = 5000
 _HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at once
 # Nats for each row. Behind which a trial goes on only if it catches up; by which a move fails that
 # is not tried again; that an edge seems worth and is, with hidden units less certainly.
@@ -155,8 +153,8 @@ class EdgeSearch:
 
     def _ranked_gains(self, fit: Fit) -> Iterator[tuple[float, Move]]:
         """Yield minus what each further cause of a latent seems to gain."""
-        some = RelevanceModel(some_rows(self.model.y, _ROWS_TO_RANK_A_GAIN))
-        Z, costs, price = some.latents(fit), some.costs(fit), relevance_edge_price(some.n)
+        Z, costs = self.model.latents(fit), self.model.costs(fit)
+        price = relevance_edge_price(self.model.n)
         for cause, effect in _possible_edges(fit.graph):
             more = tuple(sorted((*fit.graph[effect], cause)))
             shape = _richer(fit.parameters[effect], more.index(cause))

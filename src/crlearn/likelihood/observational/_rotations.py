@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from crlearn.graph import Graph, adjacency_of, ancestors
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._encoder import unit_rows
-from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.nodes._relevance import Shape
 from crlearn.likelihood.observational._edges import EdgeSearch
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
@@ -26,7 +25,6 @@ from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_u
 Matrix = NDArray[np.floating]
 
 _EIGHTH, _QUARTER = np.pi / 4, np.pi / 2
-_ROWS_TO_RANK = 2500
 _BEHIND = 0.03  # nats for each row that a rotation may cost before edges are dropped
 _STEPS_TO_RANK, _STEPS_OF_A_TRIAL = 60, 15
 _AT_A_TIME = 2  # whatever the number of threads, so that the answer does not depend on it
@@ -96,8 +94,7 @@ def _better_rotation(
     def followed(rotation: Rotation) -> Fit:
         return search.sparsified(_fitted(rotation, search.model, best))
 
-    some = RelevanceModel(some_rows(search.model.y, _ROWS_TO_RANK))
-    promising = _promising(some, best, run)[:n_followed]
+    promising = _promising(search.model, best, run)[:n_followed]
     found = best
     for k in range(0, len(promising), _AT_A_TIME):
         reached = run(followed, promising[k : k + _AT_A_TIME])
@@ -110,11 +107,7 @@ def _better_rotation(
 
 
 def _promising(model: RelevanceModel, fit: Fit, run: Callable[..., list]) -> list[Rotation]:
-    """Return the rotations that cost little before edges are dropped, the best first.
-
-    What few rows say of a rotation is a hint, and no start for a fit of all of them: that can end
-    in another optimum.
-    """
+    """Return the rotations that cost little before edges are dropped, the best first."""
     fit = model.scored(model.fitted(fit, _STEPS_TO_RANK))
 
     def log_evidence(rotation: Rotation) -> float:
