@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 def log_determinants(
     function: Callable[[Any], Any], Z: Float[Array, "rows inputs"]
 ) -> Float[Array, " rows"]:
-    """Return log |det J| at each row, or 0.5 log det J'J if there are more outputs than inputs.
+    """Return ``log |det J|`` of each row, or half of log det J'J if there are more outputs.
 
     Exact: the whole Jacobian is taken, one pass for each input, and O(outputs inputs^2) besides.
     So this is for few inputs. It can be differentiated.
