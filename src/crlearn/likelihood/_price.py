@@ -8,13 +8,13 @@ A structure is scored in nats, larger is better:
 Laplace's method gives 1/2 log N nats for each (Schwarz, Annals of Statistics, 1978).
 
 *Hyperparameters*: where coefficients are integrated out, what is fitted are the precisions of their
-priors, a fixed number for each edge that does not sharpen with N. Fitting one gains one nat on
-average where there is nothing to find (Akaike, 1974), and that is its price.
+priors, a fixed number for each edge that does not sharpen with N. The price of one is Akaike's
+(1974), one nat; where there is nothing to find, fitting one gains half a nat on average or less.
 
 *Graphs*: every number of edges is as likely as any other up to a constant factor, and all graphs
 with the same number are alike. There are about m^k / k! graphs with k of m = n (n - 1) / 2 edges
-(one direction each, given an order), so that an edge costs log m nats: the extended criterion of
-Chen and Chen (Biometrika, 2008). The price of a parameter alone takes one edge in a thousand where
+(one direction each, given an order). An edge costs log m nats, which leaves the k! out and is on
+the safe side: the extended criterion of Chen and Chen (Biometrika, 2008). The price of a parameter alone takes one edge in a thousand where
 there is none, which is too many for a graph.
 """
 
@@ -39,5 +39,6 @@ def relevance_edge_price(n_latents: int) -> float:
     """Return the nats that an edge must gain where coefficients are integrated out.
 
     A parent brings three precisions of its own: of its linear effect, its square and its hinges.
+    Those of its products with other parents are not counted.
     """
     return 3 * HYPERPARAMETER + edge_prior(n_latents)
