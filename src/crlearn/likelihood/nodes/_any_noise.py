@@ -46,7 +46,7 @@ _LEAST_GAIN = 0.5  # nats
 _BLOCK = 2048
 _ROWS_FOR_INFORMATION = 4_000  # of an environment
 _ROWS_FOR_FEATURES = 12_000  # of a pool
-# Nats, to what an edge gains at the encoder as it is: about the price of a parameter; not measured.
+# Nats, to what an edge gains at a fixed encoder: about a parameter's price; not measured.
 _ADDED_BY_THE_ENCODER = 5.0
 _RIDGE = 1e-6  # of the mean square of the features
 _GAUSSIAN = 0.5 * (1 + np.log(2 * np.pi))  # what the Gaussian F leaves out, for each latent
