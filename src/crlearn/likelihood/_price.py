@@ -14,8 +14,8 @@ priors, a fixed number for each edge that does not sharpen with N. The price of 
 *Graphs*: every number of edges is as likely as any other up to a constant factor, and all graphs
 with the same number are alike. There are about m^k / k! graphs with k of m = n (n - 1) / 2 edges
 (one direction each, given an order). An edge costs log m nats, which leaves the k! out and is on
-the safe side: the extended criterion of Chen and Chen (Biometrika, 2008). The price of a parameter alone takes one edge in a thousand where
-there is none, which is too many for a graph.
+the safe side: the extended criterion of Chen and Chen (Biometrika, 2008). The price of a parameter
+alone takes one edge in a thousand where there is none, which is too many for a graph.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Steps solve (Hessian + damping S) step = -gradient with S the size of the Hessian's diagonal
 (Marquardt), so that neither the units of parameters nor the number of rows matter. Parameters that
 are alike, as the entries of an encoder or angles are, share the mean size (Levenberg): of four
-multi-node worlds with 13 and 14 latents and few rows, two more were solved so. Where the Hessian is indefinite, directions of negative
-curvature are reversed. A step that does not lower the value is taken again with more damping.
+multi-node worlds with 13 and 14 latents and few rows, two more were solved so. Where the Hessian is
+indefinite, directions of negative curvature are reversed. A step that does not lower the value is
+taken again with more damping.
 """
 
 from __future__ import annotations
