@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from crlearn.likelihood.nodes._relevance import (
-    LEAST_LOG_PRECISION,
     MOST_LOG_PRECISION,
     N_HIDDEN,
     Shape,
@@ -179,7 +178,6 @@ def test_hidden_units_come_and_go() -> None:
     rich = plain.with_hidden_units()
     assert (plain.n_hidden, rich.n_hidden) == (0, N_HIDDEN)
     assert rich.n_weights == N_HIDDEN * 3
-    assert rich.with_hidden_units() is rich
     assert np.array_equal(rich.flat(), Shape.start(2, hidden_units=True).flat())
     assert np.array_equal(rich.without_hidden_units().flat(), plain.flat())
     assert Shape.start(1).with_hidden_units().n_hidden == 0  # hinges say it all of one parent
@@ -242,8 +240,8 @@ def test_parents_that_are_nearly_one_another_are_regressed_on() -> None:
     alike = np.column_stack([parents, parents * (1 + 1e-13)]) * 1e6
     flat = replace(
         Shape.start(2),
-        linear=np.full(2, LEAST_LOG_PRECISION),
-        products=np.full((2, 2), LEAST_LOG_PRECISION),
+        linear=np.full(2, -MOST_LOG_PRECISION),
+        products=np.full((2, 2), -MOST_LOG_PRECISION),
     )
     found = regress(child, alike, flat)
     assert np.isfinite(found.value)

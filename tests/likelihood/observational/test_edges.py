@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from crlearn.graph import Graph, complete_graph
-from crlearn.likelihood.observational._edges import LEAST_GAIN, EdgeSearch, Move
+from crlearn.likelihood.observational._edges import EdgeSearch, Move
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
+from crlearn.likelihood.search._local import LEAST_GAIN
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -132,13 +133,6 @@ class TestImproved:
         )
         assert search.improved(poor, kinds=("drop",)) is poor
         assert search.improved(dense, kinds=("add",)) is dense
-
-    def test_a_first_round_of_one_kind(self, chain: Any, search: EdgeSearch):
-        model = chain.model
-        dense = model.scored(model.shaped(model.start(chain.H, COMPLETE)))
-        assert search.improved(dense, first=("add",)) is dense  # which ends it
-        poor = model.scored(model.shaped(model.start(chain.H, ((), (0,), ()))))
-        assert search.improved(poor, first=("add",)).graph == CHAIN
 
     def test_a_weak_edge_leaves_the_structure_without_it(self):
         y = np.random.default_rng(0).standard_normal((500, 2))

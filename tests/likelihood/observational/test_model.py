@@ -147,7 +147,7 @@ class TestFitted:
         fitted = chain.model.fitted(chain.model.start(chain.H, CHAIN), 200)
         coordinates = _Coordinates(chain.model, fitted)
         _, by_x = coordinates.slope(coordinates.start)
-        low, high = coordinates.bounds.T
+        low, high = coordinates.bounds
         inside = (coordinates.start > low + 1e-6) & (coordinates.start < high - 1e-6)
         assert inside.sum() > 9  # the encoder, and precisions that matter
         assert np.abs(by_x[inside]).max() < 0.2  # curvature is about one: a fiftieth of a nat

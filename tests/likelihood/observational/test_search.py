@@ -103,7 +103,7 @@ class TestTheSearch:
     def test_threads_do_not_change_the_answer(
         self, chain: Any, fit: Fit, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(_search, "_ROWS_WORTH_A_THREAD", 1)
+        monkeypatch.setattr(_search, "_ROWS_OF_THE_SEARCH", len(chain.model.y))
         for n_threads in (1, 3):
             monkeypatch.setattr(_search, "cpu_count", lambda n=n_threads: n)
             assert_same_bits(fitted(chain.model.y), fit)
@@ -112,7 +112,6 @@ class TestTheSearch:
         self, chain: Any, fit: Fit, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(_search, "_ROWS_OF_THE_SEARCH", 200)
-        monkeypatch.setattr(_search, "_ROWS_OF_DECISIONS", 300)
         found = fitted(chain.model.y)
         assert found.graph == CHAIN
         assert found.score == pytest.approx(fit.score, abs=2)

@@ -8,15 +8,15 @@ import pytest
 
 from crlearn.graph import complete_graph
 from crlearn.likelihood import Fit
-from crlearn.likelihood.nodes._polynomial import PolynomialModel
+from crlearn.likelihood.nodes._quadratic import QuadraticModel
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
 from crlearn.likelihood.observational._start import (
-    SAME_OPTIMUM,
     Start,
     complete_structures,
     distinct,
     starting_rotations,
 )
+from crlearn.likelihood.search._local import LEAST_GAIN
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -43,8 +43,8 @@ class TestStartingRotations:
         assert 1 < len(found) <= 4
         for Q in found:
             np.testing.assert_allclose(Q @ Q.T, np.eye(3), atol=1e-9)
-        values = [PolynomialModel.of(y, 2).minimise(Q, max_steps=0)[1] * len(y) for Q in found]
-        assert (np.diff(values) > 0.9 * SAME_OPTIMUM).all()
+        values = [QuadraticModel(y).value(Q) * len(y) for Q in found]
+        assert (np.diff(values) > 0.9 * LEAST_GAIN).all()
 
     def test_one_is_the_best_of_many(self, squares: Any):
         y = squares[0].y
@@ -64,8 +64,9 @@ class TestCompleteStructures:
         model, noise = squares
         starts = [np.eye(3)[::-1], np.eye(3)]  # whitened rows are in causal order
         found = complete_structures(model, starts, one_by_one)
-        assert len(found) == 2
-        assert found[0].score > found[1].score + SAME_OPTIMUM
+        scores = [fit.score for fit in found]
+        assert (np.diff(scores) < -LEAST_GAIN).all()
+        assert scores[0] > 10 - model.objective(model.start(starts[1], complete_graph(range(3))))
         assert all(fit.graph == complete_graph(range(3)) for fit in found)
         residuals = model.residuals(found[0])
         for j in range(3):
@@ -96,6 +97,6 @@ class TestDistinct:
 
     def test_equals_of_one_that_was_dropped_are_kept(self):
         """A ladder of small steps does not hide its lower end."""
-        steps = SAME_OPTIMUM * np.arange(0, -4, -0.75)
+        steps = LEAST_GAIN * np.arange(0, -4, -0.75)
         fits = [Fit(np.eye(1), ((),), float(score)) for score in steps]
         assert [fit.score for fit in distinct(fits)] == steps[::2].tolist()

@@ -21,7 +21,7 @@ Neural Computation, 1992, are where this comes from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Self
@@ -34,10 +34,13 @@ from scipy.stats import norm, qmc
 
 Matrix = NDArray[np.floating]
 
+STEPS = 30  # of a fit, unless it is one of half or twice the length
+_TOLERANCE = 1e-3  # nats that the last step of a fit gains
 _cholesky, _inverse_of_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
 N_HIDDEN = 12
-LEAST_LOG_PRECISION, MOST_LOG_PRECISION = -10.0, 14.0
+MOST_LOG_PRECISION = 12.0  # and minus the least: of coefficients that are none, or free
+_FIRST_LOG_PRECISION = 2.0  # of curves, weak beside linear effects
 # Of a parent alone, and of one among others: where hidden units are, hinges may be coarse. The
 # width of a hinge's bend is in standard deviations of the parent.
 _KNOTS_ALONE, _KNOTS_AMONG_OTHERS = 13, 5
@@ -45,12 +48,10 @@ _WIDTH_ALONE, _WIDTH_AMONG_OTHERS = 0.3, 0.45
 _FARTHEST_KNOT = 2.0
 _SD_OF_WEIGHTS = 2.5
 _SMALL_WEIGHT = 0.02  # mean square of weights that count as none
-_FIRST_LENGTH = 1.5
-_OTHER_STARTS = ((1, 0.4), (2, 0.4), (3, 1.0))  # seeds of directions, and their length
-_ROUNDING = 1e-8
-# Shares by which a diagonal may grow.
-_ROUNDING_OF_A_FACTOR = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
-LEAST_CURVATURE_OF_WEIGHTS = 100.0  # in the steps of an optimiser
+_FIRST_LENGTHS = (1.5, 0.4, 0.4, 1.0)  # of directions, from each of their starts
+# For each row, as the curvature of latents is: steps stay short along what data hardly see.
+LEAST_CURVATURE = 0.1
+_EPS = np.finfo(float).eps
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,16 +78,15 @@ class Shape:
     @classmethod
     def start(cls, n_parents: int, *, hidden_units: bool = False) -> Self:
         """Return a start: weak curves, and hidden units in directions that cover the sphere."""
-        directions, thresholds = _spread_hidden_units(n_parents)
         shape = cls(
-            np.zeros(n_parents),
-            np.full((n_parents, n_parents), 2.0),
-            np.full(n_parents, 2.0),
-            2.0,
-            directions,
-            thresholds,
+            linear=np.zeros(n_parents),
+            products=np.full((n_parents, n_parents), _FIRST_LOG_PRECISION),
+            hinges=np.full(n_parents, _FIRST_LOG_PRECISION),
+            hidden_units=_FIRST_LOG_PRECISION,
+            directions=np.zeros((0, n_parents)),
+            thresholds=np.zeros(0),
         )
-        return shape if hidden_units and n_parents > 1 else shape.without_hidden_units()
+        return shape.with_hidden_units() if hidden_units else shape
 
     @property
     def n_parents(self) -> int:
@@ -109,10 +109,6 @@ class Shape:
         """Number of directions' entries and thresholds."""
         return self.n_hidden * (self.n_parents + 1)
 
-    def precisions(self) -> tuple[Matrix, Matrix, Matrix, float]:
-        """Return all log precisions."""
-        return self.linear, self.products, self.hinges, self.hidden_units
-
     def reordered(self, order: NDArray[np.intp]) -> Self:
         """Return the shape with the parents in another order."""
         return replace(
@@ -127,18 +123,21 @@ class Shape:
         """Return the shape of an additive mechanism with products."""
         return replace(self, directions=np.zeros((0, self.n_parents)), thresholds=np.zeros(0))
 
-    def with_hidden_units(self) -> Self:
-        """Return the shape with hidden units at their start, if there are parents enough."""
-        if self.n_hidden or self.n_parents < 2:
+    def with_hidden_units(self, start: int = 0) -> Self:
+        """Return the shape with hidden units at a start of theirs, if there are parents enough."""
+        if self.n_parents < 2:
             return self
-        directions, thresholds = _spread_hidden_units(self.n_parents)
-        return replace(self, hidden_units=2.0, directions=directions, thresholds=thresholds)
+        directions, thresholds = _spread_hidden_units(self.n_parents, start)
+        return replace(
+            self,
+            hidden_units=_FIRST_LOG_PRECISION,
+            directions=directions,
+            thresholds=thresholds,
+        )
 
-    def with_other_hidden_units(self) -> Iterator[Self]:
-        """Yield the shape with its hidden units at other starts."""
-        for seed, length in _OTHER_STARTS:
-            directions, thresholds = _spread_hidden_units(self.n_parents, seed, length)
-            yield replace(self, hidden_units=2.0, directions=directions, thresholds=thresholds)
+    def with_other_hidden_units(self) -> list[Self]:
+        """Return the shape with its hidden units at each other start."""
+        return [self.with_hidden_units(start) for start in range(1, len(_FIRST_LENGTHS))]
 
     def without(self, k: int) -> Self:
         """Return the shape without parent k."""
@@ -153,14 +152,13 @@ class Shape:
 
     def with_parent(self, k: int) -> Self:
         """Return the shape with one parent more, at place k."""
-        products = np.insert(np.insert(self.products, k, 3.0, axis=0), k, 3.0, axis=1)
-        weights = _small_weights(self.n_hidden)
+        weak = _FIRST_LOG_PRECISION
         return replace(
             self,
-            linear=np.insert(self.linear, k, 1.0),
-            products=products,
-            hinges=np.insert(self.hinges, k, 2.0),
-            directions=np.insert(self.directions, k, weights, axis=1),
+            linear=np.insert(self.linear, k, 0.0),
+            products=np.insert(np.insert(self.products, k, weak, axis=0), k, weak, axis=1),
+            hinges=np.insert(self.hinges, k, weak),
+            directions=np.insert(self.directions, k, _small_weights(self.n_hidden), axis=1),
         )
 
     def flat(self) -> Matrix:
@@ -412,8 +410,30 @@ def curvature_along(moved: Matrix, fit: Regression) -> Matrix:
     return (left.T @ left + penalty) * (len(moved) / fit.spread)
 
 
+def minimised(
+    objective: Callable[[Matrix], tuple[float, Matrix]],
+    start: Matrix,
+    limits: tuple[Matrix, Matrix],
+    max_steps: int,
+) -> tuple[Matrix, int]:
+    """Minimise a number of nats by L-BFGS, which forgets no step; return where, and the steps."""
+    found = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=np.column_stack(limits),
+        options={
+            "maxiter": max_steps,
+            "maxcor": STEPS,
+            "ftol": _TOLERANCE / (1 + abs(objective(start)[0])),
+        },
+    )
+    return found.x, found.nit
+
+
 def refit(
-    child: Matrix, parents: Matrix, shape: Shape, *, max_steps: int = 25
+    child: Matrix, parents: Matrix, shape: Shape, max_steps: int = STEPS
 ) -> tuple[float, Shape]:
     """Fit the shape at fixed latents; return the negative log evidence with `occam`, and it."""
     if shape.n_parents:
@@ -429,15 +449,8 @@ def refit(
             by_precisions, by_hidden = np.split(point.by_shape, [n_precisions])
             return point.value, np.concatenate([by_precisions, steps.T @ by_hidden])
 
-        found = minimize(
-            objective,
-            np.concatenate([start[:n_precisions], np.zeros(len(steps))]),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=np.column_stack(bounds(shape)),
-            options={"maxiter": max_steps, "maxcor": 20, "ftol": 1e-7},
-        )
-        shape = at(found.x)
+        unmoved = np.concatenate([start[:n_precisions], np.zeros(len(steps))])
+        shape = at(minimised(objective, unmoved, bounds(shape), max_steps)[0])
     fit = regress(child, parents, shape)
     return fit.value + occam(fit, parents, shape), shape
 
@@ -446,7 +459,7 @@ def steps_of_unit_curvature(curvature: Matrix) -> Matrix:
     """Return steps, one a column, along which a positive definite curvature is about one."""
     size = np.sqrt(np.diag(curvature))
     alike = curvature / size[:, None] / size
-    alike[np.diag_indices_from(alike)] += _ROUNDING
+    alike[np.diag_indices_from(alike)] += np.sqrt(_EPS)
     factor = _factor(alike)
     steps = solve_triangular(factor, np.eye(len(factor)), lower=True, trans=1, check_finite=False)
     return steps / size[:, None]
@@ -457,22 +470,15 @@ def _steps_of_weights(child: Matrix, parents: Matrix, shape: Shape) -> Matrix:
         return np.zeros((0, 0))
     fit = regress(child, parents, shape)
     curvature = curvature_along(by_weights(fit, parents, shape), fit)
-    curvature[np.diag_indices_from(curvature)] += damped_precisions(shape)
+    least = LEAST_CURVATURE * len(child)
+    curvature[np.diag_indices_from(curvature)] += prior_precisions_of_weights(shape) + least
     return steps_of_unit_curvature(curvature)
-
-
-def damped_precisions(shape: Shape) -> Matrix:
-    """Return the prior's curvature with what keeps steps of weights short that data hardly see."""
-    return prior_precisions_of_weights(shape) + LEAST_CURVATURE_OF_WEIGHTS
 
 
 def bounds(shape: Shape) -> tuple[Matrix, Matrix]:
     """Return the least and the largest value of each parameter."""
-    is_precision = np.arange(len(shape.flat())) < shape.n_precisions
-    return (
-        np.where(is_precision, LEAST_LOG_PRECISION, -np.inf),
-        np.where(is_precision, MOST_LOG_PRECISION, np.inf),
-    )
+    most = np.repeat([MOST_LOG_PRECISION, np.inf], [shape.n_precisions, shape.n_weights])
+    return -most, most
 
 
 def _factor(matrix: Matrix) -> Matrix:
@@ -481,12 +487,13 @@ def _factor(matrix: Matrix) -> Matrix:
     Functions of latents that are nearly one another can be so alike that rounding shows; and the
     curvature of an encoder, where noises are small, is what is left of much larger numbers.
     """
-    diagonal = np.diag_indices_from(matrix)
-    for share in _ROUNDING_OF_A_FACTOR:
-        matrix[diagonal] *= 1 + share
+    diagonal, share = np.diag_indices_from(matrix), _EPS
+    while share < 1:
         factor, failed = _cholesky(matrix, lower=1, clean=0)
         if not failed:
             return factor
+        share *= 100
+        matrix[diagonal] *= 1 + share
     raise np.linalg.LinAlgError("functions of the latents are too alike to be told apart")
 
 
@@ -494,7 +501,7 @@ def _coefficients(child: Matrix, basis: Matrix) -> Matrix:
     """Regress on functions, some of which may be combinations of others."""
     basis = basis - basis.mean(axis=0)
     gram = basis.T @ basis
-    gram[np.diag_indices_from(gram)] += _ROUNDING * len(basis)
+    gram[np.diag_indices_from(gram)] += np.sqrt(_EPS) * len(basis)
     return np.linalg.solve(gram, basis.T @ child)
 
 
@@ -549,17 +556,15 @@ def _layout(p: int, n_hidden: int) -> tuple[int, int, Matrix, NDArray[np.intp], 
 
 
 @cache
-def _spread_hidden_units(
-    p: int, seed: int = 0, length: float = _FIRST_LENGTH
-) -> tuple[Matrix, Matrix]:
-    """Directions and thresholds that cover the sphere evenly."""
-    points = qmc.Sobol(p + 1, rng=seed).random(16)[:N_HIDDEN]
+def _spread_hidden_units(p: int, start: int) -> tuple[Matrix, Matrix]:
+    """Directions and thresholds that cover the sphere, and most rows along them, evenly."""
+    points = qmc.Sobol(p + 1, rng=start).random(16)[:N_HIDDEN]  # 16: powers of two are balanced
     directions = norm.ppf(np.clip(points[:, :p], 0.01, 0.99))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    thresholds = (2 * points[:, p] - 1) * _FIRST_LENGTH
-    return length * directions, length * thresholds
+    thresholds = (2 * points[:, p] - 1) * _FARTHEST_KNOT
+    return _FIRST_LENGTHS[start] * directions, _FIRST_LENGTHS[start] * thresholds
 
 
 @cache
 def _small_weights(n_hidden: int) -> Matrix:
-    return 0.3 * np.random.default_rng(0).standard_normal(n_hidden)
+    return np.sqrt(_SMALL_WEIGHT) * np.random.default_rng(0).standard_normal(n_hidden)

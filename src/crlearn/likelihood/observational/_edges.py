@@ -9,7 +9,7 @@ early if it is hopeless. What was tried and not taken is kept: competing structu
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,27 +20,21 @@ from crlearn.likelihood._fit import Fit
 from crlearn.likelihood._price import relevance_edge_price
 from crlearn.likelihood.core._encoder import unit_rows
 from crlearn.likelihood.nodes._relevance import (
+    STEPS,
     Shape,
     functions_of,
     linear_effects,
     loss_without,
     refit,
 )
-from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
+from crlearn.likelihood.observational._model import RelevanceModel
+from crlearn.likelihood.search._local import CLEAR, LEAST_GAIN
 
 Matrix = NDArray[np.floating]
 
-LEAST_GAIN = 0.3  # nats
 KINDS = ("drop", "add")
-_STEPS_OF_A_TRIAL = (4, 8, 12, 25)
-_STEPS_OF_A_REFIT, _STEPS_OF_A_REFINEMENT, _STEPS_TO_SETTLE = 60, 30, 30
-_STEPS_TO_RANK_A_GAIN = 25
-_MOST_ADDITIONS = 4
-_HOPEFUL = 2.0  # nats that an edge may seem worth when several are dropped at once
-# Nats for each row. Behind which a trial goes on only if it catches up; by which a move fails that
-# is not tried again; that an edge seems worth and is, with hidden units less certainly.
-_BEHIND, _FAR_BEHIND = 0.006, 0.02
-_HOPELESS, _HOPELESS_WITH_HIDDEN_UNITS = 0.02, 0.1
+# Nats that a short fit or a ranking at a fixed encoder is not wrong by.
+HOPELESS = 60.0
 
 
 @dataclass(frozen=True)
@@ -78,50 +72,47 @@ class EdgeSearch:
 
     def refitted(self, fit: Fit) -> Fit:
         """Fit what was found with other rows."""
-        return self.refined(self._settled(fit, _STEPS_OF_A_REFIT))
+        return self.refined(self._settled(fit, 2 * STEPS))
 
     def refined(self, fit: Fit) -> Fit:
         """Try other starts of hidden units, so that structures are compared at good optima."""
         found = self.model.with_better_hidden_units(fit)
         if all(map(operator.is_, found.parameters, fit.parameters)):
             return fit
-        found = self.model.scored(self.model.fitted(found, _STEPS_OF_A_REFINEMENT))
+        found = self.model.scored(self.model.fitted(found))
         return max(found, fit, key=lambda fit: fit.score)
 
     def sparsified(self, fit: Fit) -> Fit:
         """Drop edges from a dense graph: many at once while that works, then one by one."""
-        best = self._settled(fit, _STEPS_TO_SETTLE)
+        best = self._settled(fit)
         while True:
-            batch = [move for gain, move in self._ranked_losses(best) if gain < _HOPEFUL]
+            batch = [move for gain, move in self._ranked_losses(best) if gain < 0]
             found = self._drop_together(best, batch)
             if found is None:
                 return self.refined(self.improved(best, kinds=("drop",)))
             best = found
 
-    def improved(
-        self, best: Fit, kinds: Sequence[str] = KINDS, first: Sequence[str] | None = None
-    ) -> Fit:
-        """Try moves of single edges until none gains; `first` are the kinds of the first round."""
-        now, hopeless = kinds if first is None else first, set[Move]()
+    def improved(self, best: Fit, kinds: Sequence[str] = KINDS) -> Fit:
+        """Try moves of single edges until none gains."""
+        hopeless = set[Move]()
         while True:
             before = best.score
-            for move in self._moves(best, now):
-                found = None if move in hopeless else self._tried(best, move)
-                if found is None:
+            for move in self._moves(best, kinds):
+                changed = None if move in hopeless else move.apply(best)
+                if changed is None:
                     continue
-                if found.score < best.score - _FAR_BEHIND * self.model.n_rows:
-                    hopeless.add(move)
-                    continue
+                found = self._followed(self._absorbing(changed, best.graph), best.score)
                 if found.score > best.score + LEAST_GAIN:
                     self.not_taken.append(best)
                     best = found
+                elif found.score < best.score - HOPELESS:
+                    hopeless.add(move)
                 elif move.kind == "drop":  # what has an edge too many is no other explanation
                     self.not_taken.append(found)
             if best.score < before + LEAST_GAIN:
                 return best
-            now = kinds
 
-    def _settled(self, fit: Fit, max_steps: int) -> Fit:
+    def _settled(self, fit: Fit, max_steps: int = STEPS) -> Fit:
         """Fit, leave out useless hidden units, fit again."""
         model = self.model
         fitted = model.only_useful_hidden_units(model.fitted(fit, max_steps))
@@ -137,19 +128,16 @@ class EdgeSearch:
             for k, cause in enumerate(parents):
                 loss = loss_without(found, Z[:, list(parents)], shape, k) - price
                 ranked.append((loss, Move("drop", cause, effect)))
-        return sorted(ranked, key=lambda pair: pair[0])
+        return _in_order(ranked)
 
     def _moves(self, fit: Fit, kinds: Sequence[str]) -> list[Move]:
         """Return moves, the most promising first."""
         ranked = []
         if "drop" in kinds:
-            hopeless = _HOPELESS_WITH_HIDDEN_UNITS if has_hidden_units(fit) else _HOPELESS
-            limit = hopeless * self.model.n_rows
-            ranked += [pair for pair in self._ranked_losses(fit) if pair[0] < limit]
+            ranked += [pair for pair in self._ranked_losses(fit) if pair[0] < HOPELESS]
         if "add" in kinds:
-            gains = sorted(self._ranked_gains(fit), key=lambda pair: pair[0])
-            ranked += gains[:_MOST_ADDITIONS]
-        return [move for _, move in sorted(ranked, key=lambda pair: pair[0])]
+            ranked += _in_order(self._ranked_gains(fit))[: self.model.n]
+        return [move for _, move in _in_order(ranked)]
 
     def _ranked_gains(self, fit: Fit) -> Iterator[tuple[float, Move]]:
         """Yield minus what each further cause of a latent seems to gain."""
@@ -158,23 +146,16 @@ class EdgeSearch:
         for cause, effect in _possible_edges(fit.graph):
             more = tuple(sorted((*fit.graph[effect], cause)))
             shape = _richer(fit.parameters[effect], more.index(cause))
-            cost, _ = refit(Z[:, effect], Z[:, list(more)], shape, max_steps=_STEPS_TO_RANK_A_GAIN)
+            cost, _ = refit(Z[:, effect], Z[:, list(more)], shape)
             yield cost - costs[effect] + price, Move("add", cause, effect)
-
-    def _tried(self, best: Fit, move: Move) -> Fit | None:
-        """Return what a move leads to, as far as it is followed; None if it does not apply."""
-        changed = move.apply(best)
-        if changed is None:
-            return None
-        return self._followed(self._absorbing(changed, best.graph), best.score)
 
     def _followed(self, fit: Fit, goal: float) -> Fit:
         """Fit; stop early if it is behind the goal and does not catch up."""
         behind = np.inf
-        for max_steps in _STEPS_OF_A_TRIAL:
-            fit = self.model.scored(self.model.fitted(fit, max_steps))
+        for part in (8, 4, 2, 1):
+            fit = self.model.scored(self.model.fitted(fit, STEPS // part))
             before, behind = behind, goal - fit.score
-            if behind > _BEHIND * self.model.n_rows and 2 * (before - behind) < behind:
+            if behind > CLEAR and 2 * (before - behind) < behind:
                 return fit
         return self.model.scored(self.model.only_useful_hidden_units(fit))
 
@@ -185,7 +166,7 @@ class EdgeSearch:
             fit = best
             for move in batch:
                 fit = _without_edge(fit, move.cause, move.effect)
-            fitted = model.fitted(self._absorbing(fit, best.graph), _STEPS_TO_SETTLE)
+            fitted = model.fitted(self._absorbing(fit, best.graph))
             found = model.scored(model.only_useful_hidden_units(fitted))
             if found.score > best.score:
                 return found
@@ -203,6 +184,10 @@ class EdgeSearch:
                 functions = functions_of(Z[:, list(parents)], fit.parameters[j]).values
                 H[j] -= linear_effects(Z[:, j], Z[:, lost], functions) @ fit.H[lost]
         return self.model.shaped(replace(fit, H=unit_rows(H)), changed)
+
+
+def _in_order(ranked: Iterable[tuple[float, Move]]) -> list[tuple[float, Move]]:
+    return sorted(ranked, key=lambda pair: pair[0])
 
 
 def _possible_edges(graph: Graph) -> Iterator[tuple[int, int]]:
@@ -229,7 +214,8 @@ def _with_edge(fit: Fit, cause: int, effect: int) -> Fit:
 
 def _richer(shape: Shape, k: int) -> Shape:
     """Return the shape of a mechanism with one parent more, at place k."""
-    return shape.with_parent(k).with_hidden_units()
+    wider = shape.with_parent(k)
+    return wider if wider.n_hidden else wider.with_hidden_units()
 
 
 def _changed(fit: Fit, j: int, parents: set[int], shape: Shape) -> Fit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +40,8 @@ class Mechanism:
         """Return the prediction for each row of latents."""
         if not self.parents:
             return np.zeros(len(Z))
-        weights = (self.directions, self.thresholds)
-        shape = Shape(*Shape.start(len(self.parents)).precisions(), *weights)
+        start = Shape.start(len(self.parents))
+        shape = replace(start, directions=self.directions, thresholds=self.thresholds)
         functions = functions_of(Z[:, list(self.parents)], shape).values
         return (functions - self.means) @ self.coefficients
 

@@ -17,21 +17,23 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
-from scipy.optimize import minimize
 
 from crlearn.graph import Graph
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood._price import relevance_edge_price
 from crlearn.likelihood.core._encoder import unit_rows
 from crlearn.likelihood.nodes._relevance import (
+    LEAST_CURVATURE,
+    STEPS,
     Regression,
     Shape,
     bounds,
     by_weights,
     curvature_along,
-    damped_precisions,
     gradient,
+    minimised,
     occam,
+    prior_precisions_of_weights,
     refit,
     regress,
     slope,
@@ -40,13 +42,6 @@ from crlearn.likelihood.nodes._relevance import (
 
 Matrix = NDArray[np.floating]
 Shapes = tuple[Shape, ...]
-
-_MEMORY = 30  # of the quasi-Newton method
-_STEPS_IN_A_METRIC = 40
-_TOLERANCE = 1e-3  # nats
-_LEAST_CURVATURE = 1 / 9  # for each row, of an encoder's entry
-_STEPS_WITHOUT_HIDDEN_UNITS, _STEPS_OF_OTHER_HIDDEN_UNITS = 30, 60
-_STEPS_OF_SHAPES = 15
 
 
 class RelevanceModel:
@@ -107,27 +102,17 @@ class RelevanceModel:
         """Return what `fitted` minimises: the negative log evidence without `occam`."""
         return self._slope(fit)[0]
 
-    def fitted(self, fit: Fit, max_steps: int) -> Fit:
+    def fitted(self, fit: Fit, max_steps: int = STEPS) -> Fit:
         """Fit encoder and shapes; the metric of the steps is taken anew at times."""
         while max_steps > 0:
             coordinates = _Coordinates(self, fit)
-            size = abs(coordinates.slope(coordinates.start)[0]) + 1
-            found = minimize(
-                coordinates.slope,
-                coordinates.start,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=coordinates.bounds,
-                options={
-                    "maxiter": min(max_steps, _STEPS_IN_A_METRIC),
-                    "maxcor": _MEMORY,
-                    "ftol": _TOLERANCE / size,
-                },
+            x, n_steps = minimised(
+                coordinates.slope, coordinates.start, coordinates.bounds, min(max_steps, STEPS)
             )
-            fit = coordinates.structure(found.x)[0]
-            if found.nit < _STEPS_IN_A_METRIC:
+            fit = coordinates.structure(x)[0]
+            if n_steps < STEPS:
                 break
-            max_steps -= found.nit
+            max_steps -= n_steps
         return fit
 
     def shaped(self, fit: Fit, latents: Iterable[int] | None = None) -> Fit:
@@ -139,21 +124,19 @@ class RelevanceModel:
         Z, shapes = self.latents(fit), list(fit.parameters)
         for j in range(len(shapes)) if latents is None else latents:
             parents = Z[:, list(fit.graph[j])]
-            shapes[j] = refit(Z[:, j], parents, shapes[j], max_steps=_STEPS_OF_SHAPES)[1]
+            shapes[j] = refit(Z[:, j], parents, shapes[j], STEPS // 2)[1]
         return replace(fit, parameters=tuple(shapes))
 
     def only_useful_hidden_units(self, fit: Fit) -> Fit:
         """Leave out the hidden units of mechanisms that do better without."""
-        return self._reshaped(
-            fit, lambda shape: [shape.without_hidden_units()], _STEPS_WITHOUT_HIDDEN_UNITS
-        )
+        return self._reshaped(fit, lambda shape: [shape.without_hidden_units()], STEPS)
 
     def with_better_hidden_units(self, fit: Fit) -> Fit:
         """Take hidden units from other starts where these fit better.
 
         The evidence of hidden units has many optima, some tens of nats apart.
         """
-        return self._reshaped(fit, Shape.with_other_hidden_units, _STEPS_OF_OTHER_HIDDEN_UNITS)
+        return self._reshaped(fit, Shape.with_other_hidden_units, 2 * STEPS)
 
     def _reshaped(
         self, fit: Fit, starts: Callable[[Shape], Iterable[Shape]], max_steps: int
@@ -164,7 +147,7 @@ class RelevanceModel:
             if not shape.n_hidden:
                 continue
             for start in starts(shape):
-                cost, found = refit(Z[:, j], Z[:, list(parents)], start, max_steps=max_steps)
+                cost, found = refit(Z[:, j], Z[:, list(parents)], start, max_steps)
                 if cost < costs[j]:
                     costs[j], shapes[j] = cost, found
         return replace(fit, parameters=tuple(shapes))
@@ -206,7 +189,7 @@ class _Coordinates:
         limits = [bounds(shape) for shape in fit.parameters]
         low = np.concatenate([-unbounded, *(least for least, _ in limits)])
         high = np.concatenate([unbounded, *(most for _, most in limits)])
-        self.bounds = np.column_stack([low, high])
+        self.bounds = low, high
         self._free = np.flatnonzero(np.isinf(high))
         self._steps = _unit_steps(model, fit)
         self.start = self._flat.copy()
@@ -256,10 +239,10 @@ def _unit_steps(model: RelevanceModel, fit: Fit) -> Matrix:
             moved = np.column_stack([moved, -by_weights(found, causes, shape)])
             own = np.arange(ends[j] - n_weights[j], ends[j])
             places = np.concatenate([places, own])
-            curvature[own, own] += damped_precisions(shape)
+            curvature[own, own] += prior_precisions_of_weights(shape)
         curvature[np.ix_(places, places)] += curvature_along(moved, found)
     across = np.asarray(block_diag(*(np.eye(n) - np.outer(row, row) for row in fit.H)))
     curvature[: n * n] = across @ curvature[: n * n]
     curvature[:, : n * n] = curvature[:, : n * n] @ across
-    curvature[range(n * n), range(n * n)] += _LEAST_CURVATURE * n_rows
+    curvature[np.diag_indices_from(curvature)] += LEAST_CURVATURE * n_rows
     return steps_of_unit_curvature(curvature)

@@ -8,7 +8,7 @@ dropped again. A quarter rotation of two latents with an edge between them is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 from crlearn.graph import Graph, adjacency_of, ancestors
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._encoder import unit_rows
-from crlearn.likelihood.nodes._relevance import Shape
-from crlearn.likelihood.observational._edges import EdgeSearch
+from crlearn.likelihood.nodes._relevance import STEPS, Shape
+from crlearn.likelihood.observational._edges import HOPELESS, EdgeSearch
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
+from crlearn.likelihood.observational._start import Run
+from crlearn.likelihood.search._local import LEAST_GAIN
 
 Matrix = NDArray[np.floating]
 
-_EIGHTH, _QUARTER = np.pi / 4, np.pi / 2
-_BEHIND = 0.03  # nats for each row that a rotation may cost before edges are dropped
-_STEPS_TO_RANK, _STEPS_OF_A_TRIAL = 60, 15
 _AT_A_TIME = 2  # whatever the number of threads, so that the answer does not depend on it
 
 
@@ -58,17 +57,15 @@ class Rotation:
         return model.unscored(unit_rows(H), graph, tuple(shapes)), changed
 
 
-def with_rotations(
-    search: EdgeSearch, best: Fit, run: Callable[..., list], n_followed: int, least_gain: float
-) -> Fit:
+def with_rotations(search: EdgeSearch, best: Fit, run: Run, n_followed: int) -> Fit:
     """Rotate pairs while the score rises; `run` maps a function over items.
 
     The most promising rotations are followed until all needless edges are gone again.
     """
     while True:
-        found = _better_rotation(search, best, run, n_followed, least_gain)
-        if found.score < best.score + least_gain:
-            return max(found, best, key=lambda fit: fit.score)
+        found = _better_rotation(search, best, run, n_followed)
+        if found.score < best.score + LEAST_GAIN:
+            return found
         best = found
 
 
@@ -79,16 +76,13 @@ def rotations_of(graph: Graph) -> Iterator[Rotation]:
         first, second = (b, a) if b in above[a] else (a, b)
         if any(first in above[between] for between in above[second]):
             continue
-        angles = [_EIGHTH, -_EIGHTH]
+        yield Rotation(first, second, np.pi / 4)
+        yield Rotation(first, second, -np.pi / 4)
         if first in above[second]:
-            angles.append(_QUARTER)
-        for angle in angles:
-            yield Rotation(first, second, angle)
+            yield Rotation(first, second, np.pi / 2)
 
 
-def _better_rotation(
-    search: EdgeSearch, best: Fit, run: Callable[..., list], n_followed: int, least_gain: float
-) -> Fit:
+def _better_rotation(search: EdgeSearch, best: Fit, run: Run, n_followed: int) -> Fit:
     """Follow the most promising rotations, some at a time, until one gains."""
 
     def followed(rotation: Rotation) -> Fit:
@@ -101,25 +95,25 @@ def _better_rotation(
         now = max([found, *reached], key=lambda fit: fit.score)
         search.not_taken += [other for other in (found, *reached) if other is not now]
         found = now
-        if found.score > best.score + least_gain:
+        if found.score > best.score + LEAST_GAIN:
             break
     return found
 
 
-def _promising(model: RelevanceModel, fit: Fit, run: Callable[..., list]) -> list[Rotation]:
+def _promising(model: RelevanceModel, fit: Fit, run: Run) -> list[Rotation]:
     """Return the rotations that cost little before edges are dropped, the best first."""
-    fit = model.scored(model.fitted(fit, _STEPS_TO_RANK))
+    fit = model.scored(model.fitted(fit, 2 * STEPS))
 
     def log_evidence(rotation: Rotation) -> float:
         return model.scored(_fitted(rotation, model, fit)).log_likelihood
 
     rotations = list(rotations_of(fit.graph))
-    limit = fit.log_likelihood - _BEHIND * model.n_rows
     ranked = zip(run(log_evidence, rotations), rotations, strict=True)
     ranked = sorted(ranked, key=lambda pair: -pair[0])
+    limit = fit.log_likelihood - HOPELESS
     return [rotation for value, rotation in ranked if value > limit]
 
 
 def _fitted(rotation: Rotation, model: RelevanceModel, fit: Fit) -> Fit:
     rotated, changed = rotation.apply(model, fit)
-    return model.fitted(model.shaped(rotated, changed), _STEPS_OF_A_TRIAL)
+    return model.fitted(model.shaped(rotated, changed), STEPS // 2)

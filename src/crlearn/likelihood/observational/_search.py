@@ -28,15 +28,12 @@ from threadpoolctl import threadpool_limits
 from crlearn.graph import graph_of
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._subsample import some_rows
-from crlearn.likelihood.observational._edges import LEAST_GAIN, EdgeSearch
+from crlearn.likelihood.nodes._relevance import STEPS
+from crlearn.likelihood.observational._edges import EdgeSearch
 from crlearn.likelihood.observational._model import RelevanceModel
 from crlearn.likelihood.observational._rotations import with_rotations
-from crlearn.likelihood.observational._start import (
-    SAME_OPTIMUM,
-    Run,
-    complete_structures,
-    starting_rotations,
-)
+from crlearn.likelihood.observational._start import Run, complete_structures, starting_rotations
+from crlearn.likelihood.search._local import LEAST_GAIN
 from crlearn.progress import progress_bar
 from crlearn.result import SAME_ANSWER
 
@@ -44,11 +41,8 @@ Matrix = NDArray[np.floating]
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ROWS_OF_THE_SEARCH, _ROWS_OF_DECISIONS, _ROWS_WORTH_A_THREAD = 2500, 10000, 2000
-_FOLLOWED_OF_STARTS = 2 / 3  # complete graphs that lose edges, and rotations that are followed
-_STEPS_OF_THE_LAST = 200
-_REFITTED, _MOST_ALTERNATIVES = 6, 20
-_WORTH_A_ROUND = 0.001  # nats for each row that a round must gain where more rows decide later
+_ROWS_OF_THE_SEARCH = 2500  # four times as many decide; threads are worth it from here on
+_MOST_ALTERNATIVES = 20
 _STAGES = 4  # that progress is shown of
 
 
@@ -78,34 +72,36 @@ def fit_observational(
     fit
         Latents are in the order of their layers, those of the last layer first.
     """
-    few, more = some_rows(y, _ROWS_OF_THE_SEARCH), some_rows(y, _ROWS_OF_DECISIONS)
-    n_followed = max(1, round(_FOLLOWED_OF_STARTS * n_starts))
+    few, more = some_rows(y, _ROWS_OF_THE_SEARCH), some_rows(y, 4 * _ROWS_OF_THE_SEARCH)
+    n_followed = n_starts // 2 + 1
     search = EdgeSearch(RelevanceModel(few))
+    n_threads = 1 if len(few) < _ROWS_OF_THE_SEARCH else cpu_count()
     with (
         threadpool_limits(1),
-        _Workers(len(few)) as workers,
+        ThreadPoolExecutor(n_threads) as threads,
         progress_bar("Observational fit", _STAGES) as advance,
     ):
+
+        def run(function: Callable[[T], U], items: Iterable[T]) -> list[U]:
+            return list(threads.map(function, items))
+
         if starts is None:
-            starts = starting_rotations(y, rng, n_starts, workers.map)
+            starts = starting_rotations(more, rng, n_starts, run)
         advance("complete graphs")
-        dense = complete_structures(search.model, starts, workers.map)
+        dense = complete_structures(search.model, starts, run)
         advance("edges are dropped")
-        sparse = workers.map(search.sparsified, dense[:n_followed])
+        sparse = run(search.sparsified, dense[:n_followed])
         advance("pairs are rotated")
-        decided_later = len(more) > len(few)
-        enough = _WORTH_A_ROUND * len(few) if decided_later else LEAST_GAIN
         first = max(sparse, key=lambda fit: fit.score)
-        best = _rotated_and_improved(search, first, workers.map, n_followed, enough)
+        best = _rotated_and_improved(search, first, run, n_followed)
         competing = _competing([best, *sparse, *search.not_taken], few)
-        if decided_later:
+        if len(more) > len(few):
             again = EdgeSearch(RelevanceModel(more))
-            refitted = workers.map(again.refitted, competing[:_REFITTED])
-            competing = _competing(refitted, few)
+            competing = _competing(run(again.refitted, competing[:n_starts]), few)
         best, *others = competing
         advance("all rows")
         model = RelevanceModel(y)
-        fit = model.scored(model.fitted(best, _STEPS_OF_THE_LAST))
+        fit = model.scored(model.fitted(best, 8 * STEPS))
     return replace(
         in_order_of_layers(fit, model),
         alternatives=tuple(
@@ -161,41 +157,16 @@ def _competing(fits: Iterable[Fit], y: Matrix) -> list[Fit]:
     """
     kept: list[Fit] = []
     for fit in sorted(fits, key=lambda fit: -fit.score):
-        equals = (other for other in kept if other.score - fit.score <= SAME_OPTIMUM)
+        equals = (other for other in kept if other.score - fit.score <= LEAST_GAIN)
         if not any(agreement(other, fit, y) >= SAME_ANSWER for other in equals):
             kept.append(fit)
     return kept
 
 
-def _rotated_and_improved(
-    search: EdgeSearch, best: Fit, run: Run, n_followed: int, enough: float
-) -> Fit:
-    """Rotate pairs of latents and move edges by turns, until neither gains enough."""
-    first: Sequence[str] | None = ("add",)
+def _rotated_and_improved(search: EdgeSearch, best: Fit, run: Run, n_followed: int) -> Fit:
+    """Rotate pairs of latents and move edges by turns, until neither gains."""
     while True:
-        rotated = with_rotations(search, best, run, n_followed, enough)
-        best = search.refined(search.improved(rotated, first=first))
-        if best.score < rotated.score + enough:
+        rotated = with_rotations(search, best, run, n_followed)
+        best = search.refined(search.improved(rotated))
+        if best.score < rotated.score + LEAST_GAIN:
             return best
-        first = None
-
-
-class _Workers:
-    """Threads for fits that do not depend on each other; results keep their order.
-
-    With few rows the fits are short calls that would only wait for each other.
-    """
-
-    def __init__(self, n_rows: int) -> None:
-        self._n_threads = cpu_count() if n_rows >= _ROWS_WORTH_A_THREAD else 1
-
-    def __enter__(self) -> _Workers:
-        self._threads = ThreadPoolExecutor(self._n_threads)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
-
-    def map(self, function: Callable[[T], U], items: Iterable[T]) -> list[U]:
-        """Apply a function to all items."""
-        return list(self._threads.map(function, items))

@@ -1,6 +1,6 @@
-"""Structures to start from: rotations that suit polynomial mechanisms, then complete graphs.
+"""Structures to start from: rotations that suit quadratic mechanisms, then complete graphs.
 
-The cost of the rotations does not depend on the number of rows (`nodes._polynomial`). From each of
+The cost of the rotations does not depend on the number of rows (`nodes._quadratic`). From each of
 them encoder and mechanisms of all latents before are fitted by evidence; what is not needed fades.
 Mechanisms are sums with products of pairs; if hidden units of several parents help, they have
 these, too.
@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 
 from crlearn.graph import complete_graph
 from crlearn.likelihood._fit import Fit
-from crlearn.likelihood.nodes._polynomial import PolynomialModel
+from crlearn.likelihood.nodes._quadratic import QuadraticModel
+from crlearn.likelihood.nodes._relevance import STEPS
 from crlearn.likelihood.observational._model import RelevanceModel
+from crlearn.likelihood.search._local import CLEAR, LEAST_GAIN
 
 Matrix = NDArray[np.floating]
 Run = Callable[..., list]  # applies a function to all items
 
 
 class Start(NamedTuple):
-    """A rotation and the log-likelihood of polynomial mechanisms there, in nats."""
+    """A rotation and the log-likelihood of quadratic mechanisms there, in nats."""
 
     rotation: Matrix
     score: float
@@ -35,11 +37,6 @@ class Start(NamedTuple):
 Scored = TypeVar("Scored", Start, Fit)
 
 _RANDOM_ROTATIONS = 40
-_DEGREE = 2
-_STEPS_OF_A_ROTATION = 100
-_STEPS_OF_A_START, _STEPS_OF_A_LEADER, _STEPS_WITH_HIDDEN_UNITS = 30, 40, 70
-_HIDDEN_UNITS_HELP = 20.0  # nats by which the best must be better with them
-SAME_OPTIMUM = 0.3  # nats
 
 
 def starting_rotations(
@@ -47,10 +44,9 @@ def starting_rotations(
 ) -> list[Matrix]:
     """Return distinct rotations at which quadratic mechanisms fit best."""
     n = y.shape[1]
-    model = PolynomialModel.of(y, _DEGREE)
+    model = QuadraticModel(y)
     random = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(_RANDOM_ROTATIONS)]
-    descend = partial(model.minimise, max_steps=_STEPS_OF_A_ROTATION)
-    reached = [Start(Q, -value * len(y)) for Q, value in run(descend, random)]
+    reached = [Start(Q, -value * len(y)) for Q, value in run(model.minimise, random)]
     return [start.rotation for start in distinct(reached)[:n_starts]]
 
 
@@ -60,23 +56,20 @@ def complete_structures(model: RelevanceModel, starts: Sequence[Matrix], run: Ru
 
     def fitted(H: Matrix, *, hidden_units: bool) -> Fit:
         start = model.shaped(model.start(H, graph, hidden_units=hidden_units))
-        return settled(start, _STEPS_WITH_HIDDEN_UNITS if hidden_units else _STEPS_OF_A_START)
-
-    def settled(fit: Fit, max_steps: int = _STEPS_OF_A_LEADER) -> Fit:
-        fit = model.fitted(fit, max_steps)
+        fit = model.fitted(start, 2 * STEPS)
         return replace(fit, log_likelihood=-model.objective(fit))
 
-    additive = run(partial(fitted, hidden_units=False), starts)
-    leaders = run(settled, additive)
-    richer = run(partial(fitted, hidden_units=True), starts)
-    gain = max(fit.score for fit in richer) - max(fit.score for fit in leaders)
-    return distinct(richer if gain > _HIDDEN_UNITS_HELP else leaders)
+    plain, richer = (
+        distinct(run(partial(fitted, hidden_units=hidden_units), starts))
+        for hidden_units in (False, True)
+    )
+    return richer if richer[0].score > plain[0].score + CLEAR else plain
 
 
 def distinct(candidates: Iterable[Scored]) -> list[Scored]:
     """Return candidates, the best first, without those that are another's equal."""
     kept: list[Scored] = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
-        if not kept or kept[-1].score - candidate.score > SAME_OPTIMUM:
+        if not kept or kept[-1].score - candidate.score > LEAST_GAIN:
             kept.append(candidate)
     return kept

@@ -18,7 +18,7 @@ from crlearn.likelihood._fit import Fit
 
 LEAST_GAIN = 0.5  # nats: far below what an edge costs
 # Nats beyond which a refit is saved; unfinished fits of one graph were seen to differ by 2.4.
-_CLEAR = 20.0
+CLEAR = 20.0
 
 
 class SearchModel(Protocol):
@@ -66,7 +66,7 @@ def _better_neighbour(
         found = model.refitted(now, candidates[k])
         if found.score > now.score + LEAST_GAIN:
             # What the present graph would have gained by as many steps is not the edge's gain.
-            now = now if found.score > now.score + _CLEAR else model.refitted(now, now.graph)
+            now = now if found.score > now.score + CLEAR else model.refitted(now, now.graph)
             if found.score > now.score + LEAST_GAIN:
                 return found
         others.append(found)
