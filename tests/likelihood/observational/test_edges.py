@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from crlearn.graph import Graph, complete_graph
-from crlearn.likelihood.observational._edges import EdgeSearch, Move
+from crlearn.likelihood.observational._edges import EdgeSearch, restructured
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
 from crlearn.likelihood.search._local import LEAST_GAIN
 
@@ -19,8 +20,8 @@ COLLIDER = ((), (), (0, 1))
 COMPLETE = complete_graph(range(3))
 
 
-def edges(moves: Any) -> set[tuple[int, int]]:
-    return {(move.cause, move.effect) for _, move in moves}
+def edges(ranked: Any) -> set[tuple[int, int]]:
+    return {edge for _, edge in ranked}
 
 
 @pytest.fixture
@@ -28,44 +29,48 @@ def search(chain: Any) -> EdgeSearch:
     return EdgeSearch(chain.model)
 
 
-class TestMove:
+class TestRestructured:
     Y_GRAPH = ((), (0,), (1,), (1,))
 
     @pytest.mark.parametrize(
-        ("move", "expected"),
+        "graph",
         [
-            (Move("drop", 1, 3), ((), (0,), (1,), ())),
-            (Move("add", 0, 3), ((), (0,), (1,), (0, 1))),
-            (Move("add", 3, 0), None),  # a cycle
-            (Move("add", 1, 3), None),  # there already
-            (Move("drop", 0, 3), None),  # not there
-            (Move("add", 3, 1), None),  # the other way round there
+            ((), (0,), (1,), ()),
+            ((), (0,), (1,), (0, 1)),
+            ((), (0,), (1,), (0, 2)),
+            ((), (), (0, 1), (0, 1, 2)),
         ],
+        ids=["one less", "one more", "others", "several"],
     )
-    def test_apply(self, move: Move, expected: Graph | None):
+    def test_mechanisms_follow_the_graph(self, graph: Graph):
         fit = RelevanceModel(np.zeros((1, 4))).start(np.eye(4), self.Y_GRAPH)
-        changed = move.apply(fit)
-        assert (changed and changed.graph) == expected
-        if changed is not None:
-            assert [s.n_parents for s in changed.parameters] == [len(p) for p in changed.graph]
-            untouched = [j for j in range(4) if j != move.effect]
-            assert all(changed.parameters[j] is fit.parameters[j] for j in untouched)
+        changed = restructured(fit, graph)
+        assert changed.graph == graph
+        assert [s.n_parents for s in changed.parameters] == [len(p) for p in graph]
+        untouched = [j for j in range(4) if graph[j] == self.Y_GRAPH[j]]
+        assert all(changed.parameters[j] is fit.parameters[j] for j in untouched)
+
+    def test_precisions_stay_with_their_parents(self):
+        fit = RelevanceModel(np.zeros((1, 4))).start(np.eye(4), ((), (), (), (0, 2)))
+        shape = replace(fit.parameters[3], linear=np.array([5.0, 7.0]))
+        fit = replace(fit, parameters=(*fit.parameters[:3], shape))
+        found = restructured(fit, ((), (), (), (1, 2))).parameters[3].linear
+        assert found[1] == 7
+        assert found[0] not in (5, 7)
 
     def test_a_further_parent_brings_hidden_units(self, chain: Any):
         fit = chain.model.start(chain.H, CHAIN)
-        richer = Move("add", 0, 2).apply(fit)
-        assert richer is not None
-        assert has_hidden_units(richer)
+        assert has_hidden_units(restructured(fit, COMPLETE))
         assert not has_hidden_units(fit)
 
 
 class TestRanking:
     def test_losses_tell_needed_edges_from_others(self, chain: Any, search: EdgeSearch):
         model = chain.model
-        needed = search._ranked_losses(model.fitted(model.start(chain.H, CHAIN), 100))
+        needed = search._losses(model.fitted(model.start(chain.H, CHAIN), 100))
         assert edges(needed) == {(0, 1), (1, 2)}
         assert min(loss for loss, _ in needed) > 50
-        dense = search._ranked_losses(model.fitted(model.start(chain.H, COMPLETE), 100))
+        dense = search._losses(model.fitted(model.start(chain.H, COMPLETE), 100))
         assert edges([dense[0]]) == {(0, 2)}
         assert dense[0][0] < 0
         assert [loss for loss, _ in dense] == sorted(loss for loss, _ in dense)
@@ -73,15 +78,15 @@ class TestRanking:
     def test_gains_do_so_too(self, chain: Any, search: EdgeSearch):
         model = chain.model
         poor = model.shaped(model.start(chain.H, ((), (0,), ())))
-        gains = {(move.cause, move.effect): -cost for cost, move in search._ranked_gains(poor)}
+        gains = {edge: -cost for cost, edge in search._gains(poor)}
         assert gains[1, 2] > 50
         rich = model.shaped(model.start(chain.H, CHAIN))
-        assert all(cost > -LEAST_GAIN for cost, _ in search._ranked_gains(rich))
+        assert all(cost > -LEAST_GAIN for cost, _ in search._gains(rich))
 
     def test_no_cause_is_ranked_that_would_close_a_cycle(self, chain: Any, search: EdgeSearch):
         fit = chain.model.start(chain.H, ((), (0,), ()))
-        assert edges(search._ranked_gains(fit)) == {(0, 2), (1, 2), (2, 0), (2, 1)}
-        assert edges(search._ranked_gains(chain.model.start(chain.H, CHAIN))) == {(0, 2)}
+        assert edges(search._gains(fit)) == {(0, 2), (1, 2), (2, 0), (2, 1)}
+        assert edges(search._gains(chain.model.start(chain.H, CHAIN))) == {(0, 2)}
 
 
 class TestSparsified:
@@ -125,14 +130,11 @@ class TestImproved:
         # What has an edge too many is no other explanation.
         assert all(other.n_edges < 2 for other in search.not_taken)
 
-    def test_only_moves_of_these_kinds(self, chain: Any, search: EdgeSearch):
+    def test_edges_are_added_only_if_wanted(self, chain: Any, search: EdgeSearch):
         model = chain.model
-        poor, dense = (
-            model.scored(model.shaped(model.start(chain.H, graph)))
-            for graph in (((), (0,), ()), COMPLETE)
-        )
-        assert search.improved(poor, kinds=("drop",)) is poor
-        assert search.improved(dense, kinds=("add",)) is dense
+        poor = model.scored(model.shaped(model.start(chain.H, ((), (0,), ()))))
+        assert search.improved(poor, adding=False) is poor
+        assert search.improved(poor).graph == CHAIN
 
     def test_a_weak_edge_leaves_the_structure_without_it(self):
         y = np.random.default_rng(0).standard_normal((500, 2))
@@ -166,9 +168,7 @@ def test_what_a_lost_parent_does_beside_others_is_absorbed(chain: Any, search: E
     mixed = chain.H.copy()
     mixed[2] += 0.3 * mixed[0]
     fit = chain.model.shaped(chain.model.start(mixed, COMPLETE))
-    without = Move("drop", 0, 2).apply(fit)
-    assert without is not None
     assert abs(fit.H[2] @ chain.H[2]) < 0.99
-    found = search._absorbing(without, fit.graph)
+    found = search._moved(fit, CHAIN)
     assert abs(found.H[2] @ chain.H[2]) > 0.999
     np.testing.assert_array_equal(found.H[:2], fit.H[:2])

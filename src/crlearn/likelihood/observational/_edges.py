@@ -9,13 +9,14 @@ early if it is hopeless. What was tried and not taken is kept: competing structu
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import reduce
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.graph import Graph, adjacency_of, ancestors, is_acyclic, with_parents
+from crlearn.graph import Graph, is_acyclic, with_parents
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood._price import relevance_edge_price
 from crlearn.likelihood.core._encoder import unit_rows
@@ -32,27 +33,9 @@ from crlearn.likelihood.search._local import CLEAR, LEAST_GAIN
 
 Matrix = NDArray[np.floating]
 
-KINDS = ("drop", "add")
-# Nats that a short fit or a ranking at a fixed encoder is not wrong by.
-HOPELESS = 60.0
+Edge = tuple[int, int]  # cause and effect
 
-
-@dataclass(frozen=True)
-class Move:
-    """A change of one edge: dropped or added."""
-
-    kind: str
-    cause: int
-    effect: int
-
-    def apply(self, fit: Fit) -> Fit | None:
-        """Return the changed structure; None if the move does not apply, or closes a cycle."""
-        is_edge = self.cause in fit.graph[self.effect]
-        if is_edge == (self.kind == "add") or self.effect in fit.graph[self.cause]:
-            return None
-        change = _with_edge if self.kind == "add" else _without_edge
-        changed = change(fit, self.cause, self.effect)
-        return changed if is_acyclic(changed.graph) else None
+HOPELESS = 60.0  # nats that a short fit or a ranking at a fixed encoder is not wrong by
 
 
 class EdgeSearch:
@@ -86,28 +69,28 @@ class EdgeSearch:
         """Drop edges from a dense graph: many at once while that works, then one by one."""
         best = self._settled(fit)
         while True:
-            batch = [move for gain, move in self._ranked_losses(best) if gain < 0]
-            found = self._drop_together(best, batch)
+            needless = [edge for gain, edge in self._losses(best) if gain < 0]
+            found = self._drop_together(best, needless)
             if found is None:
-                return self.refined(self.improved(best, kinds=("drop",)))
+                return self.refined(self.improved(best, adding=False))
             best = found
 
-    def improved(self, best: Fit, kinds: Sequence[str] = KINDS) -> Fit:
-        """Try moves of single edges until none gains."""
-        hopeless = set[Move]()
+    def improved(self, best: Fit, *, adding: bool = True) -> Fit:
+        """Drop single edges, and add some, until neither gains."""
+        hopeless = set[Edge]()
         while True:
             before = best.score
-            for move in self._moves(best, kinds):
-                changed = None if move in hopeless else move.apply(best)
-                if changed is None:
+            for edge in self._promising(best, adding):
+                graph = _with_or_without(best.graph, edge)
+                if edge in hopeless or not is_acyclic(graph):
                     continue
-                found = self._followed(self._absorbing(changed, best.graph), best.score)
+                found = self._followed(self._moved(best, graph), best.score)
                 if found.score > best.score + LEAST_GAIN:
                     self.not_taken.append(best)
                     best = found
                 elif found.score < best.score - HOPELESS:
-                    hopeless.add(move)
-                elif move.kind == "drop":  # what has an edge too many is no other explanation
+                    hopeless.add(edge)
+                elif found.n_edges < best.n_edges:  # one too many is no other explanation
                     self.not_taken.append(found)
             if best.score < before + LEAST_GAIN:
                 return best
@@ -118,36 +101,34 @@ class EdgeSearch:
         fitted = model.only_useful_hidden_units(model.fitted(fit, max_steps))
         return model.scored(model.fitted(fitted, max_steps))
 
-    def _ranked_losses(self, fit: Fit) -> list[tuple[float, Move]]:
+    def _promising(self, fit: Fit, adding: bool) -> list[Edge]:
+        """Return edges to drop and to add, the most promising first."""
+        ranked = [pair for pair in self._losses(fit) if pair[0] < HOPELESS]
+        if adding:
+            ranked += self._gains(fit)[: self.model.n]
+        return [edge for _, edge in sorted(ranked)]
+
+    def _losses(self, fit: Fit) -> list[tuple[float, Edge]]:
         """Return what dropping each edge seems to cost beyond its price, the least first."""
         Z, price = self.model.latents(fit), relevance_edge_price(self.model.n)
-        ranked = []
-        for effect, (parents, shape, found) in enumerate(
-            zip(fit.graph, fit.parameters, self.model.regressions(fit), strict=True)
-        ):
-            for k, cause in enumerate(parents):
-                loss = loss_without(found, Z[:, list(parents)], shape, k) - price
-                ranked.append((loss, Move("drop", cause, effect)))
-        return _in_order(ranked)
+        regressions = self.model.regressions(fit)
+        return sorted(
+            (loss_without(regressions[j], Z[:, list(own)], fit.parameters[j], k) - price, (i, j))
+            for j, own in enumerate(fit.graph)
+            for k, i in enumerate(own)
+        )
 
-    def _moves(self, fit: Fit, kinds: Sequence[str]) -> list[Move]:
-        """Return moves, the most promising first."""
-        ranked = []
-        if "drop" in kinds:
-            ranked += [pair for pair in self._ranked_losses(fit) if pair[0] < HOPELESS]
-        if "add" in kinds:
-            ranked += _in_order(self._ranked_gains(fit))[: self.model.n]
-        return [move for _, move in _in_order(ranked)]
-
-    def _ranked_gains(self, fit: Fit) -> Iterator[tuple[float, Move]]:
-        """Yield minus what each further cause of a latent seems to gain."""
+    def _gains(self, fit: Fit) -> list[tuple[float, Edge]]:
+        """Return minus what each further cause of a latent seems to gain, the best first."""
         Z, costs = self.model.latents(fit), self.model.costs(fit)
-        price = relevance_edge_price(self.model.n)
-        for cause, effect in _possible_edges(fit.graph):
-            more = tuple(sorted((*fit.graph[effect], cause)))
-            shape = _richer(fit.parameters[effect], more.index(cause))
-            cost, _ = refit(Z[:, effect], Z[:, list(more)], shape)
-            yield cost - costs[effect] + price, Move("add", cause, effect)
+        ranked = []
+        for i, j in permutations(range(self.model.n), 2):
+            graph = _with_or_without(fit.graph, (i, j))
+            if i not in fit.graph[j] and is_acyclic(graph):
+                shape = restructured(fit, graph).parameters[j]
+                cost, _ = refit(Z[:, j], Z[:, list(graph[j])], shape)
+                ranked.append((cost - costs[j] + relevance_edge_price(self.model.n), (i, j)))
+        return sorted(ranked)
 
     def _followed(self, fit: Fit, goal: float) -> Fit:
         """Fit; stop early if it is behind the goal and does not catch up."""
@@ -159,65 +140,49 @@ class EdgeSearch:
                 return fit
         return self.model.scored(self.model.only_useful_hidden_units(fit))
 
-    def _drop_together(self, best: Fit, batch: list[Move]) -> Fit | None:
+    def _drop_together(self, best: Fit, edges: list[Edge]) -> Fit | None:
         """Drop as many of the edges as the score allows: all, half of them, a quarter, ..."""
-        model = self.model
-        while batch:
-            fit = best
-            for move in batch:
-                fit = _without_edge(fit, move.cause, move.effect)
-            fitted = model.fitted(self._absorbing(fit, best.graph))
-            found = model.scored(model.only_useful_hidden_units(fitted))
+        while edges:
+            fitted = self.model.fitted(
+                self._moved(best, reduce(_with_or_without, edges, best.graph))
+            )
+            found = self.model.scored(self.model.only_useful_hidden_units(fitted))
             if found.score > best.score:
                 return found
-            batch = batch[: len(batch) // 2]
+            edges = edges[: len(edges) // 2]
         return None
 
-    def _absorbing(self, fit: Fit, old: Graph) -> Fit:
-        """Take what lost parents did linearly, beside the others, out of the latents themselves."""
+    def _moved(self, old: Fit, graph: Graph) -> Fit:
+        """Change the graph; what lost parents did linearly goes into the latents themselves."""
+        fit = restructured(old, graph)
         Z, H = self.model.latents(fit), fit.H.copy()
-        changed = [j for j, parents in enumerate(fit.graph) if parents != old[j]]
+        changed = [j for j in range(self.model.n) if graph[j] != old.graph[j]]
         for j in changed:
-            parents = fit.graph[j]
-            lost = [i for i in old[j] if i not in parents]
+            lost = [i for i in old.graph[j] if i not in graph[j]]
             if lost:
-                functions = functions_of(Z[:, list(parents)], fit.parameters[j]).values
+                functions = functions_of(Z[:, list(graph[j])], fit.parameters[j]).values
                 H[j] -= linear_effects(Z[:, j], Z[:, lost], functions) @ fit.H[lost]
         return self.model.shaped(replace(fit, H=unit_rows(H)), changed)
 
 
-def _in_order(ranked: Iterable[tuple[float, Move]]) -> list[tuple[float, Move]]:
-    return sorted(ranked, key=lambda pair: pair[0])
+def restructured(fit: Fit, graph: Graph) -> Fit:
+    """Return the structure with another graph; further parents bring hidden units."""
+    shapes = map(_with_other_parents, fit.parameters, fit.graph, graph)
+    return replace(fit, graph=graph, parameters=tuple(shapes))
 
 
-def _possible_edges(graph: Graph) -> Iterator[tuple[int, int]]:
-    """Yield causes and effects that are no edge, and as one would close no cycle."""
-    adjacency = adjacency_of(graph)
-    for cause in range(len(graph)):
-        above = {cause, *ancestors(adjacency, cause)}
-        for effect in range(len(graph)):
-            if effect not in above and cause not in graph[effect]:
-                yield cause, effect
+def _with_other_parents(shape: Shape, old: tuple[int, ...], new: tuple[int, ...]) -> Shape:
+    for k in reversed(range(len(old))):
+        if old[k] not in new:
+            shape = shape.without(k)
+    for k, cause in enumerate(new):
+        if cause not in old:
+            shape = shape.with_parent(k)
+    is_richer = not {*new} <= {*old}
+    return shape.with_hidden_units() if is_richer and not shape.n_hidden else shape
 
 
-def _without_edge(fit: Fit, cause: int, effect: int) -> Fit:
-    parents = fit.graph[effect]
-    shape = fit.parameters[effect].without(parents.index(cause))
-    return _changed(fit, effect, {*parents} - {cause}, shape)
-
-
-def _with_edge(fit: Fit, cause: int, effect: int) -> Fit:
-    parents = tuple(sorted((*fit.graph[effect], cause)))
-    shape = _richer(fit.parameters[effect], parents.index(cause))
-    return _changed(fit, effect, {*parents}, shape)
-
-
-def _richer(shape: Shape, k: int) -> Shape:
-    """Return the shape of a mechanism with one parent more, at place k."""
-    wider = shape.with_parent(k)
-    return wider if wider.n_hidden else wider.with_hidden_units()
-
-
-def _changed(fit: Fit, j: int, parents: set[int], shape: Shape) -> Fit:
-    shapes = (*fit.parameters[:j], shape, *fit.parameters[j + 1 :])
-    return replace(fit, graph=with_parents(fit.graph, j, parents), parameters=shapes)
+def _with_or_without(graph: Graph, edge: Edge) -> Graph:
+    """Return the graph without an edge that it has, or with one that it has not."""
+    cause, effect = edge
+    return with_parents(graph, effect, {*graph[effect]} ^ {cause})
