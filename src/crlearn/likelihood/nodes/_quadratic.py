@@ -90,8 +90,8 @@ class QuadraticModel:
     def rotated(self, Q: Matrix, angles: Matrix) -> Matrix:
         """Rotate Q by small angles in all planes (Cayley's map)."""
         A = np.zeros((self.n, self.n))
-        for (a, b), angle in zip(self.planes, angles, strict=True):
-            A[a, b], A[b, a] = angle, -angle
+        A[np.triu_indices(self.n, 1)] = angles
+        A -= A.T
         return np.linalg.solve(np.eye(self.n) - A / 2, np.eye(self.n) + A / 2) @ Q
 
     def minimise(self, Q: Matrix) -> tuple[Matrix, float]:

@@ -34,19 +34,20 @@ from scipy.stats import norm, qmc
 
 Matrix = NDArray[np.floating]
 
-STEPS = 30  # of a fit, unless it is one of half or twice the length
-_TOLERANCE = 1e-3  # nats that the last step of a fit gains
 _cholesky, _inverse_of_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
-N_HIDDEN = 12
+STEPS = 30  # of a fit, all of them remembered; some take half or twice as many
+_TOLERANCE = 1e-3  # nats: a step that gains less is the last one
+N_HIDDEN = 12  # a limit: the prior takes out what they are not needed for
 MOST_LOG_PRECISION = 12.0  # and minus the least: of coefficients that are none, or free
 _FIRST_LOG_PRECISION = 2.0  # of curves, weak beside linear effects
-# Of a parent alone, and of one among others: where hidden units are, hinges may be coarse. The
-# width of a hinge's bend is in standard deviations of the parent.
+# Of a parent alone, and of one among others: where hidden units are, hinges may be coarse. Knots
+# and the widths of their bends are in standard deviations of the parent. Stored mechanisms need
+# these numbers to be read.
 _KNOTS_ALONE, _KNOTS_AMONG_OTHERS = 13, 5
 _WIDTH_ALONE, _WIDTH_AMONG_OTHERS = 0.3, 0.45
 _FARTHEST_KNOT = 2.0
-_SD_OF_WEIGHTS = 2.5
+_SD_OF_WEIGHTS = 2.5  # for parents of variance one
 _SMALL_WEIGHT = 0.02  # mean square of weights that count as none
 _FIRST_LENGTHS = (1.5, 0.4, 0.4, 1.0)  # of directions, from each of their starts
 # For each row, as the curvature of latents is: steps stay short along what data hardly see.
@@ -153,42 +154,37 @@ class Shape:
     def with_parent(self, k: int) -> Self:
         """Return the shape with one parent more, at place k."""
         weak = _FIRST_LOG_PRECISION
+        weights = np.random.default_rng(0).standard_normal(self.n_hidden) * np.sqrt(_SMALL_WEIGHT)
         return replace(
             self,
             linear=np.insert(self.linear, k, 0.0),
             products=np.insert(np.insert(self.products, k, weak, axis=0), k, weak, axis=1),
             hinges=np.insert(self.hinges, k, weak),
-            directions=np.insert(self.directions, k, _small_weights(self.n_hidden), axis=1),
+            directions=np.insert(self.directions, k, weights, axis=1),
         )
 
     def flat(self) -> Matrix:
         """Return all parameters in one array, precisions first."""
-        upper = _pairs(self.n_parents)
-        precisions = [self.linear, self.products[upper], self.hinges]
-        if not self.n_hidden:
-            return np.concatenate(precisions)
-        weights = [self.directions.ravel(), self.thresholds]
-        return np.concatenate([*precisions, [self.hidden_units], *weights])
+        of_hidden = [[self.hidden_units], self.directions.ravel(), self.thresholds]
+        products = self.products[_pairs(self.n_parents)]
+        parts = [self.linear, products, self.hinges, *(of_hidden if self.n_hidden else [])]
+        return np.concatenate(parts)
 
     def filled(self, flat: Matrix) -> Self:
         """Return the same shape with other parameters."""
-        p, K = self.n_parents, self.n_hidden
-        upper = _pairs(p)
-        n_pairs = len(upper[0])
+        p, K, upper = self.n_parents, self.n_hidden, _pairs(self.n_parents)
+        ends = np.cumsum([p, len(upper[0]), p, K > 0, K * p])
+        linear, pairs, hinges, of_hidden, directions, thresholds = np.split(flat, ends)
         products = np.zeros((p, p))
-        products[upper] = flat[p : p + n_pairs]
-        products.T[upper] = flat[p : p + n_pairs]
-        shape = replace(
-            self, linear=flat[:p], products=products, hinges=flat[p + n_pairs : 2 * p + n_pairs]
-        )
-        if not K:
-            return shape
-        weights = flat[2 * p + n_pairs + 1 :]
+        products[upper] = products.T[upper] = pairs
         return replace(
-            shape,
-            hidden_units=float(flat[2 * p + n_pairs]),
-            directions=weights[: K * p].reshape(K, p),
-            thresholds=weights[K * p :],
+            self,
+            linear=linear,
+            products=products,
+            hinges=hinges,
+            hidden_units=float(of_hidden[0]) if K else self.hidden_units,
+            directions=directions.reshape(K, p),
+            thresholds=thresholds,
         )
 
 
@@ -563,8 +559,3 @@ def _spread_hidden_units(p: int, start: int) -> tuple[Matrix, Matrix]:
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     thresholds = (2 * points[:, p] - 1) * _FARTHEST_KNOT
     return _FIRST_LENGTHS[start] * directions, _FIRST_LENGTHS[start] * thresholds
-
-
-@cache
-def _small_weights(n_hidden: int) -> Matrix:
-    return np.sqrt(_SMALL_WEIGHT) * np.random.default_rng(0).standard_normal(n_hidden)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -60,13 +61,21 @@ class Rotation:
 def with_rotations(search: EdgeSearch, best: Fit, run: Run, n_followed: int) -> Fit:
     """Rotate pairs while the score rises; `run` maps a function over items.
 
-    The most promising rotations are followed until all needless edges are gone again.
+    The most promising rotations are followed, some at a time, until all needless edges are gone
+    again.
     """
     while True:
-        found = _better_rotation(search, best, run, n_followed)
-        if found.score < best.score + LEAST_GAIN:
-            return found
-        best = found
+        start = best
+        follow = partial(_followed, search=search, fit=start)
+        promising = _promising(search.model, start, run)[:n_followed]
+        for k in range(0, len(promising), _AT_A_TIME):
+            reached = [best, *run(follow, promising[k : k + _AT_A_TIME])]
+            best = max(reached, key=lambda fit: fit.score)
+            search.not_taken += [fit for fit in reached if fit is not best]
+            if best.score > start.score + LEAST_GAIN:
+                break
+        else:
+            return best
 
 
 def rotations_of(graph: Graph) -> Iterator[Rotation]:
@@ -80,24 +89,6 @@ def rotations_of(graph: Graph) -> Iterator[Rotation]:
         yield Rotation(first, second, -np.pi / 4)
         if first in above[second]:
             yield Rotation(first, second, np.pi / 2)
-
-
-def _better_rotation(search: EdgeSearch, best: Fit, run: Run, n_followed: int) -> Fit:
-    """Follow the most promising rotations, some at a time, until one gains."""
-
-    def followed(rotation: Rotation) -> Fit:
-        return search.sparsified(_fitted(rotation, search.model, best))
-
-    promising = _promising(search.model, best, run)[:n_followed]
-    found = best
-    for k in range(0, len(promising), _AT_A_TIME):
-        reached = run(followed, promising[k : k + _AT_A_TIME])
-        now = max([found, *reached], key=lambda fit: fit.score)
-        search.not_taken += [other for other in (found, *reached) if other is not now]
-        found = now
-        if found.score > best.score + LEAST_GAIN:
-            break
-    return found
 
 
 def _promising(model: RelevanceModel, fit: Fit, run: Run) -> list[Rotation]:
@@ -117,3 +108,7 @@ def _promising(model: RelevanceModel, fit: Fit, run: Run) -> list[Rotation]:
 def _fitted(rotation: Rotation, model: RelevanceModel, fit: Fit) -> Fit:
     rotated, changed = rotation.apply(model, fit)
     return model.fitted(model.shaped(rotated, changed), STEPS // 2)
+
+
+def _followed(rotation: Rotation, search: EdgeSearch, fit: Fit) -> Fit:
+    return search.sparsified(_fitted(rotation, search.model, fit))

@@ -41,7 +41,8 @@ Matrix = NDArray[np.floating]
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ROWS_OF_THE_SEARCH = 2500  # four times as many decide; threads are worth it from here on
+# Four times as many decide. With fewer, fits are short calls: threads would wait for each other.
+_ROWS_OF_THE_SEARCH = 2500
 _MOST_ALTERNATIVES = 20
 _STAGES = 4  # that progress is shown of
 
@@ -122,19 +123,15 @@ def in_order_of_layers(fit: Fit, model: RelevanceModel) -> Fit:
     A childless latent is in the last layer, whatever its causes; one without causes, too, is the
     very last.
     """
-    height = np.empty(len(fit.H), dtype=int)
-    for k, layer in enumerate(fit.layers):
-        height[list(layer)] = k
     left = model.residuals(fit).var(axis=0)
-    order = np.lexsort((left, -height))
+    order = [j for layer in fit.layers[::-1] for j in sorted(layer, key=lambda j: left[j])]
     place = np.argsort(order)
-    shapes = []
-    for j in order:
-        parents = fit.graph[j]
-        among = np.argsort(place[list(parents)]) if parents else np.zeros(0, dtype=int)
-        shapes.append(fit.parameters[j].reordered(among))
+    shapes = tuple(
+        fit.parameters[j].reordered(np.argsort(place[np.array(fit.graph[j], dtype=int)]))
+        for j in order
+    )
     graph = graph_of(fit.adjacency[np.ix_(order, order)])
-    return replace(fit, H=fit.H[order], graph=graph, parameters=tuple(shapes))
+    return replace(fit, H=fit.H[order], graph=graph, parameters=shapes)
 
 
 def agreement(one: Fit, other: Fit, y: Matrix) -> float:
