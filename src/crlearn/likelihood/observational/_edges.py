@@ -35,7 +35,9 @@ Matrix = NDArray[np.floating]
 
 Edge = tuple[int, int]  # cause and effect
 
-HOPELESS = 60.0  # nats that a short fit or a ranking at a fixed encoder is not wrong by
+# Nats that a short fit or a ranking at a fixed encoder is not wrong by. On the worlds of four
+# latents of the study observational-mechanisms, seeds 0 to 3, as good as limits from 40 to 200.
+HOPELESS = 60.0
 
 
 class EdgeSearch:

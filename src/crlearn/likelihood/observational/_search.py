@@ -43,7 +43,7 @@ U = TypeVar("U")
 
 # Four times as many decide. With fewer, fits are short calls: threads would wait for each other.
 _ROWS_OF_THE_SEARCH = 2500
-_MOST_ALTERNATIVES = 20
+_MOST_ALTERNATIVES = 20  # that a result keeps
 _STAGES = 4  # that progress is shown of
 
 
@@ -102,7 +102,7 @@ def fit_observational(
         best, *others = competing
         advance("all rows")
         model = RelevanceModel(y)
-        fit = model.scored(model.fitted(best, 8 * STEPS))
+        fit = model.scored(model.fitted(best, 8 * STEPS))  # it ends by itself, as a rule
     return replace(
         in_order_of_layers(fit, model),
         alternatives=tuple(

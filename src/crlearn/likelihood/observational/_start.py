@@ -36,7 +36,7 @@ class Start(NamedTuple):
 
 Scored = TypeVar("Scored", Start, Fit)
 
-_RANDOM_ROTATIONS = 40
+_RANDOM_ROTATIONS = 40  # cheap: their cost does not depend on the number of rows
 
 
 def starting_rotations(

@@ -17,7 +17,8 @@ from crlearn.graph import Graph, neighbours
 from crlearn.likelihood._fit import Fit
 
 LEAST_GAIN = 0.5  # nats: far below what an edge costs
-# Nats beyond which a refit is saved; unfinished fits of one graph were seen to differ by 2.4.
+# Nats beyond which a difference is no accident; unfinished fits of one graph were seen to differ
+# by 2.4.
 CLEAR = 20.0
 
 
