@@ -108,7 +108,7 @@ class SelectedModel:
             lambda H: self.value(H, graph),
             lambda H, step: self.scaled(moved(H, step)),
             max_steps=max_steps,
-            tolerance=_PRECISION,
+            tolerance=2 * _PRECISION,  # of a difference
             longest=LONGEST_STEP,
         )
         price = edge_prior(self.n) * sum(map(len, graph))
