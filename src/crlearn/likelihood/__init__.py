@@ -10,8 +10,9 @@ from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.domains._checks import domain_checks
+from crlearn.likelihood.domains._model import DomainLikelihood
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
-from crlearn.likelihood.domains._start import Domains, Invariance
+from crlearn.likelihood.domains._start import Domains
 from crlearn.likelihood.interventional._search import FITS, fit_interventional
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
 from crlearn.likelihood.observational._mechanisms import mechanisms_of
@@ -20,9 +21,9 @@ from crlearn.likelihood.observational._search import agreement, fit_observationa
 
 __all__ = [
     "FITS",
+    "DomainLikelihood",
     "Domains",
     "Fit",
-    "Invariance",
     "Moments",
     "RelevanceModel",
     "Unmixing",

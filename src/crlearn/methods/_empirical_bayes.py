@@ -6,8 +6,8 @@ and targets of each environment are known; mechanisms, noises and interventions 
 
 1. *Measurement*: the span of A and the noise variance from the second moment of X.
 2. *Rotation*: inside the span, from means and covariances of the environments: an intervention
-   changes its targets and their effects and nothing else; by a criterion, and with an
-   observational environment by its likelihood (`crlearn.likelihood.find_unmixing`).
+   changes its targets and their effects and nothing else; by the likelihood of these conditions
+   (`crlearn.likelihood.find_unmixing`).
 3. *Score*: causally structured score matching with cubic splines, in closed form
    (`crlearn.scores.StructuredScore`).
 4. *Denoising*: Tweedie's formulas, first and second order (`crlearn.scores.Denoiser`).

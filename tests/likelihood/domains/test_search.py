@@ -7,7 +7,6 @@ import pytest
 
 from crlearn.data import make_multi_domain
 from crlearn.likelihood import Domains, find_unmixing
-from crlearn.likelihood.domains import _search as _domain_search
 from crlearn.metrics import frobenius
 
 
@@ -51,15 +50,6 @@ def test_columns_that_are_not_orthogonal():
     assert error < 0.02
     assert answer.fits
     assert not found(mixing_skew=0.2, observational=True)[0].fits
-
-
-def test_the_likelihood_has_the_last_word(monkeypatch: pytest.MonkeyPatch):
-    options: dict[str, Any] = {"mixing_skew": 0.3, "observational": True, "random_state": 2}
-    sharp, error = found(orthogonal=False, **options)
-    monkeypatch.setattr(_domain_search, "_MOST_PARAMETERS", 10)  # as if there were many latents
-    coarse, larger_error = found(orthogonal=False, **options)
-    assert sharp.value == coarse.value  # what says whether it fits
-    assert error < larger_error
 
 
 @pytest.mark.parametrize("order", [[1, 0, 2, 3], [3, 1, 2, 0]])

@@ -3,15 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from scipy.optimize import approx_fprime
 
 from crlearn.data import make_multi_domain
-from crlearn.likelihood import Domains, Invariance
+from crlearn.likelihood import Domains
 from crlearn.likelihood.domains._start import (
     rotation_by_shifts,
     rotation_by_spreads,
-    unmixing_by_steps,
     with_signs,
     with_unit_columns,
 )
@@ -69,58 +66,6 @@ def test_base_means_need_an_observational_domain():
 def test_spreads_give_the_rotation_where_means_do_not_move():
     data = world(intervened_mean=0.0, intervened_variance=30.0, observational=True)
     assert error(rotation_by_spreads(domains_of(data)), data) < 0.2
-
-
-def test_steps_give_columns_that_are_not_orthogonal():
-    data = world(mixing_skew=0.2, observational=True, mechanism="tanh", n_samples=20_000)
-    found = unmixing_by_steps(domains_of(data))
-    assert error(found, data) < 0.1
-    np.testing.assert_allclose(np.linalg.norm(np.linalg.inv(found), axis=0), 1)
-    with pytest.raises(ValueError, match="observational"):
-        unmixing_by_steps(domains_of(world(mixing_skew=0.2)))
-
-
-class TestInvariance:
-    @pytest.mark.parametrize("zero_base", [False, True])
-    @pytest.mark.parametrize("hard", [False, True])
-    def test_gradient(self, zero_base: bool, hard: bool):
-        criterion = Invariance(
-            domains_of(world(observational=True), hard=hard), zero_base=zero_base
-        )
-        start = np.random.default_rng(1).standard_normal((4, 4))
-        value = lambda w: criterion(w.reshape(4, 4))[0]  # noqa: E731
-        numeric = np.asarray(approx_fprime(start.ravel(), value, 1e-7), dtype=float)
-        exact = criterion(start)[1].ravel()
-        np.testing.assert_allclose(exact, numeric, atol=1e-4 * np.abs(numeric).max())
-
-    def test_the_truth_fits_and_others_do_not(self):
-        data = world(observational=True)
-        criterion = Invariance(domains_of(data))
-        truth = true_unmixing(data)
-        assert criterion(truth)[0] < 3 * criterion.freedom
-        assert criterion(truth[[1, 0, 2, 3]])[0] > 100 * criterion.freedom
-
-    def test_scales_and_signs_of_rows_do_not_matter(self):
-        criterion = Invariance(domains_of(world(observational=True)))
-        start = np.random.default_rng(1).standard_normal((4, 4))
-        scaled = start * np.array([-2.0, 0.1, 30.0, 1.0])[:, None]
-        assert criterion(scaled)[0] == pytest.approx(criterion(start)[0])
-
-    def test_best_rotation_is_a_rotation_and_better(self):
-        data = world(intervened_mean=2.0, observational=True)
-        domains = domains_of(data)
-        criterion = Invariance(domains)
-        start = rotation_by_shifts(domains)[0]
-        found, value = criterion.best_rotation(start)
-        assert value < criterion(start)[0]
-        np.testing.assert_allclose(found @ found.T, np.eye(4), atol=1e-10)
-        assert error(found, data) < error(start, data)
-
-    def test_best_unmixing(self):
-        data = world(mixing_skew=0.2, observational=True)
-        domains = domains_of(data)
-        found, _ = Invariance(domains).best_unmixing(rotation_by_shifts(domains)[0])
-        assert error(found, data) < 0.1
 
 
 def test_signs_and_scales():

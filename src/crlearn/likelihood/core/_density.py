@@ -20,20 +20,18 @@ from crlearn.likelihood.core._newton import Expansion, descend
 Vector = NDArray[np.floating]
 Matrix = NDArray[np.floating]
 
+# Values are in standard deviations. Where not derived, numbers were chosen without a study.
 _INTERVALS = 22  # between knots
-_SMALLEST_INTERVAL = 0.12  # in standard deviations, as the next two
-_MARGIN = 0.25
-_FARTHEST = 12.0
+_SMALLEST_INTERVAL = 0.12
+_FARTHEST = 12.0  # end of the knots; a Gaussian's score there is the steepest of a tail
 _BINS = 5  # in each interval
 _PENALTIES = (3e1, 1e0, 3e-2, 1e-3)
-_POINTS = 2001
+_POINTS = 2001  # of the table
 _MOST_VALUES = 20_000
 _MOST_STEPS = 25
 _ENOUGH = 1e-3  # nats that a step must still gain
-_MOST_LOG_RATE = 50.0
-_RIDGE = 1e-7
-_TAIL_SLOPES = (1.0, 12.0)  # of the log-density outside the knots
-_GAUSSIAN_CONSTANT = 0.5 * np.log(2 * np.pi)
+_RIDGE = 1e-7  # for weights that no value sees
+GAUSSIAN_CONSTANT = 0.5 * np.log(2 * np.pi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +68,7 @@ class Density:
         """Return the log-density."""
         x = values / self.scale
         if self.freedom == 0:
-            return -0.5 * x**2 - _GAUSSIAN_CONSTANT - np.log(self.scale)
+            return -0.5 * x**2 - GAUSSIAN_CONSTANT - np.log(self.scale)
         found = self._look_up(self.log_values, x)
         first, last = self.ends
         found += self.scores[0] * np.maximum(first - x, 0)
@@ -98,7 +96,7 @@ def fit_density(values: Vector, penalty: float | None = None) -> Density:
     histogram = _Histogram.of(np.sort(values[:: -(-len(values) // _MOST_VALUES)]) / scale)
     if penalty is not None:
         return histogram.density(*histogram.regress(penalty, None), scale, penalty)
-    lowest = -2 * histogram.log_likelihood(-0.5 * histogram.centres**2 - _GAUSSIAN_CONSTANT)
+    lowest = -2 * histogram.log_likelihood(-0.5 * histogram.centres**2 - GAUSSIAN_CONSTANT)
     weights: Vector | None = None
     chosen: tuple[Vector, float, float] | None = None
     for each in _PENALTIES:
@@ -150,7 +148,8 @@ class _Histogram:
         offset, counted = np.log(self.widths * total), self.splines.T @ self.counts
 
         def rates(weights: Vector) -> Vector:
-            return np.exp(np.minimum(self.splines @ weights + offset, _MOST_LOG_RATE))
+            with np.errstate(over="ignore"):  # a step that is too long
+                return np.exp(self.splines @ weights + offset)
 
         def value(weights: Vector, expected: Vector | None = None) -> float:
             total = (rates(weights) if expected is None else expected).sum()
@@ -186,9 +185,9 @@ class _Histogram:
         ends = float(self.knots[0]), float(self.knots[-1])
         points, step = np.linspace(*ends, _POINTS, retstep=True)
         log_values, scores = curve(points), -curve.derivative()(points)
-        least, most = _TAIL_SLOPES
-        scores[0] = -np.clip(-scores[0], least, most)
-        scores[-1] = np.clip(scores[-1], least, most)
+        # Tails fall no slower than those of an exponential variable.
+        scores[0] = -np.clip(-scores[0], 1.0, _FARTHEST)
+        scores[-1] = np.clip(scores[-1], 1.0, _FARTHEST)
         heights = np.exp(log_values)
         mass = step * (heights.sum() - (heights[0] + heights[-1]) / 2)
         mass += heights[0] / -scores[0] + heights[-1] / scores[-1]
@@ -196,7 +195,7 @@ class _Histogram:
 
     def _first(self) -> Vector:
         """Return the weights of the Gaussian."""
-        target = -0.5 * self.centres**2 - _GAUSSIAN_CONSTANT
+        target = -0.5 * self.centres**2 - GAUSSIAN_CONSTANT
         return np.linalg.lstsq(self.splines, target, rcond=None)[0]
 
 
@@ -209,8 +208,9 @@ def _breaks(x: Vector) -> Vector:
     logits = np.linspace(-1, 1, _INTERVALS + 1) * np.log((1 - least) / least)
     quantiles = np.quantile(x, 1 / (1 + np.exp(-logits)), method="hazen")
     middle = _INTERVALS // 2
-    above = _outwards(quantiles[middle:], min(float(x[-1]), _FARTHEST) + _MARGIN)
-    below = _outwards(-quantiles[middle::-1], -max(float(x[0]), -_FARTHEST) + _MARGIN)
+    margin = 2 * _SMALLEST_INTERVAL
+    above = _outwards(quantiles[middle:], min(float(x[-1]), _FARTHEST) + margin)
+    below = _outwards(-quantiles[middle::-1], -max(float(x[0]), -_FARTHEST) + margin)
     return np.array([*(-each for each in reversed(below[1:])), *above])
 
 

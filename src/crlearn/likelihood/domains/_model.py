@@ -1,295 +1,197 @@
-"""The unmixing of domains that is most likely, if moments are counted as Gaussian.
+"""How likely the domains' moments are under an unmixing, with moments counted as Gaussian.
 
-What `Invariance` asks for, condition by condition, is a model of the domains' covariances: latents
-that a domain does not move have one mean and covariance in all such domains; a target that is cut
-off its parents has a variance of its own and is uncorrelated with what it does not cause; what else
-moves has any regression on these. Measurement noise is added. Its likelihood weighs all conditions
-with their correlations, and covariances of latents stay positive where columns are nearly alike
-and the noise is larger than what tells latents apart. Conditions are the same, so that it needs no
-Gaussian latents; it is only sharper.
-
-All covariances are products of roots, so that every parameter changes a covariance by p t' + t p'
-with two vectors: gradient and Fisher information are products of small matrices.
+Latents that a domain does not move have one mean and covariance in all such domains; a target that
+is cut off its parents has a variance of its own and is uncorrelated with what it does not cause;
+what else moves has any regression on these. Measurement noise is added to all of them. What a
+domain has to itself is profiled out in closed form: the unmixing and the shared moments are left.
+These conditions hold for latents that are not Gaussian, too: the likelihood only weighs them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
-from crlearn.likelihood.core._newton import Expansion, descend
-from crlearn.likelihood.domains._start import Domains, with_signs, with_unit_columns
+from crlearn.likelihood.domains._start import BoolMatrix, Domains, with_signs, with_unit_columns
 
 Matrix = NDArray[np.floating]
-Indices = NDArray[np.intp]
 
-_MOST_STEPS = 100
-_ENOUGH = 1e-4  # nats that a step must still gain
-_SMALLEST_SHARE = 0.05  # of a variance, where a start would be negative
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """The latents of one domain.
-
-    Attributes
-    ----------
-    still
-        Those with the shared mean and covariance.
-    cut
-        One that is independent of them, or none.
-    rest
-        Those with a regression of their own on all these.
-    """
-
-    still: Indices
-    cut: Indices
-    rest: Indices
-
-    @property
-    def causes(self) -> Indices:
-        """What the rest is regressed on."""
-        return np.concatenate([self.still, self.cut])
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of the domain's own parameters."""
-        n_rest = len(self.rest)
-        lines = n_rest * (1 + len(self.causes))
-        return 2 * len(self.cut) + lines + n_rest * (n_rest + 1) // 2
-
-
-@dataclass(frozen=True, eq=False)
-class Own:
-    """Parameters of one domain: mean and root of the cut latent, regression of the rest."""
-
-    mean: Matrix
-    root: Matrix
-    intercept: Matrix
-    slopes: Matrix
-    residual_root: Matrix
+_ENOUGH = 1e-7  # share of the value that a step must still gain
+_SMALLEST_SHARE = 0.05  # of a variance, where a start would be negative; not measured
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """All parameters: the mixing, the shared mean and lower root, and what each domain has."""
+    """An unmixing, and the mean and lower root of the covariance that latents share."""
 
-    mixing: Matrix
+    unmixing: Matrix
     mean: Matrix
     root: Matrix
-    own: tuple[Own, ...]
 
 
 class DomainLikelihood:
-    """Structured covariances of domains, fitted by Fisher's scoring from an unmixing.
+    """Twice the logarithm of the likelihood ratio between free moments and those of an unmixing.
+
+    About chi-square with `freedom` degrees of freedom at the best unmixing, if the graph and the
+    targets are right. Does not depend on the scale of rows.
 
     Parameters
     ----------
     domains
-        Moments and what is known about them; one at least is observational.
+        Moments and what is known about them.
     orthogonal
-        Whether the columns of the mixing stay orthonormal.
+        Whether the columns of the mixing are orthonormal.
+    zero_base
+        Whether latents that a domain does not move have mean zero.
     """
 
-    def __init__(self, domains: Domains, *, orthogonal: bool) -> None:
-        if not len(domains.observational):
-            raise ValueError("The likelihood needs an observational domain.")
-        self.domains, self.orthogonal = domains, orthogonal
-        self.parts = tuple(self._part(e) for e in range(len(domains.sizes)))
+    def __init__(
+        self, domains: Domains, *, orthogonal: bool = True, zero_base: bool = False
+    ) -> None:
+        self.domains, self.orthogonal, self.zero_base = domains, orthogonal, zero_base
+        self.still = ~domains.moved
+        # Domains that cut one latent off its parents, and that latent.
+        self.cut = np.flatnonzero(domains.hard & (domains.targets.sum(axis=1) == 1))
+        self.target = np.argmax(domains.targets[self.cut], axis=1)
+        self.judged = self.still.copy()
+        self.judged[self.cut, self.target] = True
         n = domains.n_latents
         self.lower = np.tril_indices(n)
-        self.noise = domains.noise_variance * np.eye(n)
-        self.basis = _mixing_basis(n, orthogonal)
-        self.n_shared = self.basis.shape[1] + n + len(self.lower[0])
-
-    def _part(self, domain: int) -> Part:
-        moved, targets = self.domains.moved[domain], np.flatnonzero(self.domains.targets[domain])
-        cut = targets if self.domains.hard and len(targets) == 1 else targets[:0]
-        rest = np.flatnonzero(moved)
-        return Part(np.flatnonzero(~moved), cut, rest[~np.isin(rest, cut)])
+        self.free = np.triu_indices(n, k=1) if orthogonal else np.nonzero(~np.eye(n, dtype=bool))
 
     @property
-    def n_parameters(self) -> int:
-        """Number of parameters."""
-        return self.n_shared + sum(part.n_parameters for part in self.parts)
+    def freedom(self) -> int:
+        """Number of conditions on the moments, less that of parameters of the unmixing."""
+        pairs = (self.still[:, :, None] & self.still[:, None, :]).sum(axis=0)
+        count = np.triu(np.maximum(pairs - 1, 0)).sum() + self.still[self.cut].sum()
+        count += np.maximum(self.still.sum(axis=0) - (0 if self.zero_base else 1), 0).sum()
+        return max(int(count) - len(self.free[0]), 1)
 
     def best(self, unmixing: Matrix) -> tuple[Matrix, float]:
-        """Return the best unmixing near this one, and its negative log-likelihood."""
-        state, value = descend(
-            self.start(unmixing),
-            self.expand,
-            self.value,
-            self.moved,
-            max_steps=_MOST_STEPS,
-            tolerance=_ENOUGH,
+        """Return the best unmixing near this one, and its value."""
+        start = self.start(unmixing)
+
+        def at(step: Matrix) -> tuple[float, Matrix]:
+            state, back = self._moved(start, step)
+            value, gradient = self(state)
+            return value, back(gradient)
+
+        n_parameters = len(self.free[0]) + len(unmixing) + len(self.lower[0])
+        found = minimize(
+            at,
+            np.zeros(n_parameters),
+            jac=True,
+            method="L-BFGS-B",
+            options={"ftol": _ENOUGH},
         )
+        matrix = self._moved(start, found.x)[0].unmixing
         scaled = with_signs if self.orthogonal else with_unit_columns
-        return scaled(np.linalg.inv(state.mixing), self.domains), value
+        return scaled(matrix, self.domains), float(found.fun)
 
     def start(self, unmixing: Matrix) -> State:
-        """Return the parameters that go with an unmixing."""
-        domains = self.domains
-        means = domains.means @ unmixing.T
-        spreads = unmixing @ (domains.covariances - self.noise) @ unmixing.T
-        base, covariance = domains.base
-        assert covariance is not None  # there is an observational domain
-        shared = np.linalg.cholesky(_positive(unmixing @ (covariance - self.noise) @ unmixing.T))
-        own = tuple(
-            _own(part, means[e], _positive(spreads[e])) for e, part in enumerate(self.parts)
-        )
-        return State(np.linalg.inv(unmixing), unmixing @ base, shared, own)
+        """Return the shared moments of the domains in which latents are still."""
+        domains, W = self.domains, unmixing
+        noise = domains.noise_variance * np.eye(len(W))
+        weight = self.still * domains.sizes[:, None]
+        means = domains.means @ W.T
+        mean = (weight * means).sum(axis=0) / np.maximum(weight.sum(axis=0), 1)
+        spreads = W @ (domains.covariances - noise) @ W.T
+        among = _among(self.still) * domains.sizes[:, None, None]
+        shared = (among * spreads).sum(axis=0) / np.maximum(among.sum(axis=0), 1)
+        unseen = np.diag(np.where(weight.any(axis=0), 0.0, 1.0))
+        root = np.linalg.cholesky(_positive(shared + unseen))
+        return State(W, mean * (not self.zero_base), root)
 
-    def latents(self, state: State, domain: int) -> tuple[Matrix, Matrix]:
-        """Return the mean of a domain's latents and a root of their covariance."""
-        part, own, n = self.parts[domain], state.own[domain], self.domains.n_latents
-        mean = np.zeros(n)
-        root = np.zeros((n, n + len(part.cut) + len(part.rest)))
-        mean[part.still], root[part.still, :n] = state.mean[part.still], state.root[part.still]
-        mean[part.cut] = own.mean
-        root[part.cut, n : n + len(part.cut)] = np.diag(own.root)
-        mean[part.rest] = own.intercept + own.slopes @ mean[part.causes]
-        root[part.rest] = own.slopes @ root[part.causes]
-        root[part.rest, n + len(part.cut) :] = own.residual_root
-        return mean, root
+    def __call__(self, state: State) -> tuple[float, State]:
+        """Return the value, and its derivatives by all parts of the state."""
+        domains, W, still, cut, j = self.domains, state.unmixing, self.still, self.cut, self.target
+        sizes, variance = domains.sizes, domains.noise_variance
+        half = W @ domains.covariances
+        spreads = half @ W.T
+        apart = np.where(still, domains.means @ W.T - state.mean, 0.0)
+        noise = variance * (W @ W.T)
+        inverse, log_volume = _inverse_among((state.root @ state.root.T + noise)[None], still)
+        scatter = spreads + apart[:, :, None] * apart[:, None, :]
+        scaled = _times(inverse, apart)
+        empirical, empirical_log_volume = _inverse_among(spreads, self.judged)
+        value = sizes @ (log_volume + (inverse * scatter).sum(axis=(1, 2)))
+        value -= sizes @ (still.sum(axis=1) + empirical_log_volume)
+        of_spreads = sizes[:, None, None] * (inverse - empirical)
+        of_shared = sizes[:, None, None] * (inverse - inverse @ scatter @ inverse)
 
-    def value(self, state: State) -> float:
-        """Return the negative log-likelihood, but for a constant."""
-        total = 0.0
-        for e, size in enumerate(self.domains.sizes):
-            mean, root = self.latents(state, e)
-            across = state.mixing @ root
-            covariance = across @ across.T + self.noise
-            sign, log_volume = np.linalg.slogdet(covariance)
-            if sign <= 0 or not np.isfinite(log_volume):
-                return np.inf
-            apart = self.domains.means[e] - state.mixing @ mean
-            moment = self.domains.covariances[e] + np.outer(apart, apart)
-            total += size / 2 * (log_volume + np.trace(np.linalg.solve(covariance, moment)))
-        return total
+        # A cut target is regressed on what its measurement noise shares with others'.
+        place = np.arange(len(cut))
+        across = np.where(still[cut], noise[j], 0.0)
+        lines = -_times(inverse[cut], across)
+        lines[place, j] = 1.0
+        with_line = _times(spreads[cut], lines)
+        left = (lines * with_line).sum(axis=1)
+        value += sizes[cut] @ np.log(left)
+        weight = sizes[cut] / left
+        bent = -2 * weight[:, None] * _times(inverse[cut], with_line)
+        of_spreads[cut] += weight[:, None, None] * lines[:, :, None] * lines[:, None, :]
+        on_still = np.where(still[cut], lines, 0.0)
+        of_shared[cut] += bent[:, :, None] * on_still[:, None, :]
 
-    def expand(self, state: State) -> Expansion:
-        """Expand to second order, with the Fisher information as curvature."""
-        gradient = np.zeros(self.n_parameters)
-        information = np.zeros((self.n_parameters, self.n_parameters))
-        first = self.n_shared
-        for e, size in enumerate(self.domains.sizes):
-            mean, root = self.latents(state, e)
-            across = state.mixing @ root
-            white = np.linalg.inv(np.linalg.cholesky(across @ across.T + self.noise))
-            apart = white @ (self.domains.means[e] - state.mixing @ mean)
-            moment = white @ self.domains.covariances[e] @ white.T + np.outer(apart, apart)
-            left, right, shift = (part @ white.T for part in self._changes(state, e, mean, root))
-            slope = size * np.einsum("ki,ij,kj->k", left, np.eye(len(white)) - moment, right)
-            slope -= size * shift @ apart
-            mixed = left @ right.T
-            curve = (left @ left.T) * (right @ right.T) + mixed * mixed.T + shift @ shift.T
-            # From changes of each entry of the mixing to those that are allowed.
-            basis, entries = self.basis, len(self.basis)
-            slope = np.concatenate([basis.T @ slope[:entries], slope[entries:]])
-            curve = np.vstack([basis.T @ curve[:entries], curve[entries:]])
-            curve = np.hstack([curve[:, :entries] @ basis, curve[:, entries:]])
-            last = first + self.parts[e].n_parameters
-            place = np.concatenate([np.arange(self.n_shared), np.arange(first, last)])
-            gradient[place] += slope
-            information[np.ix_(place, place)] += size * curve
-            first = last
-        return Expansion(self.value(state), gradient, information)
+        total = of_shared.sum(axis=0)
+        total = (total + total.T) / 2
+        of_noise = total.copy()
+        np.add.at(of_noise, j, bent)
+        of_W = 2 * (sizes[:, None] * scaled).T @ domains.means
+        of_W += 2 * (of_spreads @ half).sum(axis=0)
+        of_W += variance * (of_noise + of_noise.T) @ W
+        of_mean = -2 * sizes @ scaled
+        return float(value), State(of_W, of_mean, 2 * total @ state.root)
 
-    def _changes(
-        self, state: State, domain: int, mean: Matrix, root: Matrix
-    ) -> tuple[Matrix, Matrix, Matrix]:
-        """Return how parameters change a domain: vectors p, t of its covariance, and its mean."""
-        part, own, n = self.parts[domain], state.own[domain], self.domains.n_latents
-        mixing, across = state.mixing, state.mixing @ root
-        nothing = np.zeros(n)
-        # What follows from one more unit of each latent: itself, and what is regressed on it.
-        reach = np.zeros((n, n))
-        reach[part.causes, part.causes] = 1.0
-        reach[np.ix_(part.causes, part.rest)] = own.slopes.T
-        effect = reach @ mixing.T
-        followed = across @ root.T
-        left = [mixing[:, a] for a in range(n) for _ in range(n)]
-        right = [followed[:, b] for _ in range(n) for b in range(n)]
-        shift = [mixing[:, a] * mean[b] for a in range(n) for b in range(n)]
+    def _moved(self, start: State, step: Matrix) -> tuple[State, Callable[[State], Matrix]]:
+        """Return the state after a step, and how derivatives there become those by the step.
 
-        shared = np.isin(np.arange(n), part.still)[:, None] * effect
-        left += [nothing] * n + [shared[a] for a in self.lower[0]]
-        right += [nothing] * n + [across[:, b] for b in self.lower[1]]
-        shift += [*shared] + [nothing for _ in self.lower[0]]
-
-        for i, j in enumerate(part.cut):
-            left += [nothing, effect[j]]
-            right += [nothing, across[:, n + i]]
-            shift += [effect[j], nothing]
-        for r in part.rest:
-            left += [nothing, *(mixing[:, r] for _ in part.causes)]
-            right += [nothing, *(followed[:, c] for c in part.causes)]
-            shift += [mixing[:, r], *(mixing[:, r] * mean[c] for c in part.causes)]
-        for i, r in enumerate(part.rest):
-            left += [mixing[:, r]] * (i + 1)
-            right += [across[:, n + len(part.cut) + k] for k in range(i + 1)]
-            shift += [nothing] * (i + 1)
-        return np.array(left), np.array(right), np.array(shift)
-
-    def moved(self, state: State, step: Matrix) -> State:
-        """Return the parameters after a step."""
-        n = self.domains.n_latents
-        sizes = [self.basis.shape[1], n, len(self.lower[0])]
-        change, in_mean, in_root, rest = np.split(step, np.cumsum(sizes))
-        turn = (self.basis @ change).reshape(n, n)
-        if self.orthogonal:
-            turn = np.linalg.solve(np.eye(n) - turn / 2, np.eye(n) + turn / 2)
-        else:
-            turn = np.eye(n) + turn
-        root = state.root.copy()
+        Steps are relative to the start, so that all their entries are of one size.
+        """
+        n = len(start.mean)
+        turns, in_mean, in_root = np.split(step, np.cumsum([len(self.free[0]), n]))
+        change, root = np.zeros((n, n)), np.eye(n)
+        change[self.free] = turns
         root[self.lower] += in_root
-        own = []
-        for part, before in zip(self.parts, state.own, strict=True):
-            mine, rest = np.split(rest, [part.n_parameters])
-            own.append(_own_moved(part, before, mine))
-        return State(state.mixing @ turn, state.mean + in_mean, root, tuple(own))
+        scale = np.sqrt((start.root**2).sum(axis=1)) * (not self.zero_base)
+        if self.orthogonal:  # Cayley's map
+            change -= change.T
+            inverse = np.linalg.inv(np.eye(n) - change / 2)
+            turn = inverse @ (np.eye(n) + change / 2)
+        else:
+            inverse, turn = np.eye(n), np.eye(n) + change
+        state = State(turn @ start.unmixing, start.mean + scale * in_mean, start.root @ root)
+
+        def back(slope: State) -> Matrix:
+            of_turn = slope.unmixing @ start.unmixing.T
+            if self.orthogonal:
+                of_turn = inverse.T @ of_turn @ (np.eye(n) + turn).T / 2
+                of_turn = of_turn - of_turn.T
+            of_root = start.root.T @ slope.root
+            return np.concatenate([of_turn[self.free], scale * slope.mean, of_root[self.lower]])
+
+        return state, back
 
 
-def _mixing_basis(n: int, orthogonal: bool) -> Matrix:
-    """Return the changes of a mixing, in its own columns, that are allowed, one a column."""
-    entries = np.eye(n * n).reshape(n * n, n, n)
-    above, below = np.triu_indices(n, k=1)
-    if orthogonal:
-        basis = entries[above * n + below] - entries[below * n + above]
-    else:  # all but scales, which are a convention
-        basis = entries[~np.eye(n, dtype=bool).ravel()]
-    return basis.reshape(len(basis), n * n).T
+def _among(chosen: BoolMatrix) -> BoolMatrix:
+    """Return, for each row of a mask, which entries of a matrix lie among the chosen."""
+    return chosen[:, :, None] & chosen[:, None, :]
 
 
-def _own(part: Part, mean: Matrix, covariance: Matrix) -> Own:
-    causes, rest = part.causes, part.rest
-    slopes = np.linalg.solve(covariance[np.ix_(causes, causes)], covariance[np.ix_(causes, rest)]).T
-    residual = covariance[np.ix_(rest, rest)] - slopes @ covariance[np.ix_(causes, rest)]
-    return Own(
-        mean[part.cut],
-        np.sqrt(np.diag(covariance)[part.cut]),
-        mean[rest] - slopes @ mean[causes],
-        slopes,
-        np.linalg.cholesky(_positive(residual)) if len(rest) else residual,
-    )
+def _inverse_among(matrices: Matrix, chosen: BoolMatrix) -> tuple[Matrix, Matrix]:
+    """Return inverses of the blocks of the chosen, zero elsewhere, and log-determinants."""
+    among = _among(chosen)
+    filled = np.where(among, matrices, 0.0) + np.eye(matrices.shape[1]) * ~chosen[:, :, None]
+    return np.where(among, np.linalg.inv(filled), 0.0), np.linalg.slogdet(filled)[1]
 
 
-def _own_moved(part: Part, own: Own, step: Matrix) -> Own:
-    n_cut, n_rest, n_causes = len(part.cut), len(part.rest), len(part.causes)
-    cut, lines, roots = np.split(step, np.cumsum([2 * n_cut, n_rest * (1 + n_causes)]))
-    lines = lines.reshape(n_rest, 1 + n_causes)
-    residual_root = own.residual_root.copy()
-    residual_root[np.tril_indices(n_rest)] += roots
-    return replace(
-        own,
-        mean=own.mean + cut[0::2],
-        root=own.root + cut[1::2],
-        intercept=own.intercept + lines[:, 0],
-        slopes=own.slopes + lines[:, 1:],
-        residual_root=residual_root,
-    )
+def _times(matrices: Matrix, vectors: Matrix) -> Matrix:
+    """Return the product of each matrix with its vector."""
+    return (matrices @ vectors[:, :, None])[:, :, 0]
 
 
 def _positive(covariance: Matrix) -> Matrix:

@@ -28,10 +28,16 @@ from scipy.stats import chi2
 from crlearn.graph import Graph, Parents, adjacency_of
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood._price import edge_prior, parameter_price
-from crlearn.likelihood.core._density import Density, fit_density
+from crlearn.likelihood.core._density import GAUSSIAN_CONSTANT, Density, fit_density
 from crlearn.likelihood.core._encoder import LONGEST_STEP, moved, off_diagonal
 from crlearn.likelihood.core._newton import Expansion, descend
-from crlearn.likelihood.nodes._basis import Basis, LinearBasis
+from crlearn.likelihood.nodes._basis import (
+    BLOCK,
+    RIDGE,
+    ROWS_FOR_THE_FORM,
+    Basis,
+    LinearBasis,
+)
 from crlearn.likelihood.nodes._protocol import Key
 
 Matrix = NDArray[np.floating]
@@ -40,16 +46,8 @@ Place = tuple[int, int]  # a latent and one of its pools
 State = tuple[Matrix, "Mechanisms"]
 
 _MOST_STEPS, _STEPS_OF_A_CHANGE = 30, 5
-_MOST_ROUNDS = 4  # in which features are fitted to the latents anew
-_STEPS_TO_NEW_SHAPES = 3
 _LEAST_GAIN = 0.5  # nats
-_BLOCK = 2048
 _ROWS_FOR_INFORMATION = 4_000  # of an environment
-_ROWS_FOR_FEATURES = 12_000  # of a pool
-# Nats, to what an edge gains at a fixed encoder: about a parameter's price; not measured.
-_ADDED_BY_THE_ENCODER = 5.0
-_RIDGE = 1e-6  # of the mean square of the features
-_GAUSSIAN = 0.5 * (1 + np.log(2 * np.pi))  # what the Gaussian F leaves out, for each latent
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,17 +169,16 @@ class AnyNoiseModel:
 
     def fitted(self, H: Matrix, graph: Graph) -> Fit:
         """Fit encoder, mechanisms and densities of a graph from an encoder."""
-        best: Fit | None = None
-        for _ in range(1 if self.linear else _MOST_ROUNDS):
-            start = self.with_densities(self.gaussian(H if best is None else best.H, graph))
-            found = self._raised(start, _MOST_STEPS)
-            if best is not None and found.score < best.score + _LEAST_GAIN:
+        best = self._from_least_squares(H, graph)
+        while best.any_noise and not self.linear:  # features are fitted to the new latents
+            found = self._from_least_squares(best.H, graph)
+            if found.score < best.score + _LEAST_GAIN:
                 break
             best = found
-            if not found.any_noise:
-                break
-        assert best is not None
         return best
+
+    def _from_least_squares(self, H: Matrix, graph: Graph) -> Fit:
+        return self._raised(self.with_densities(self.gaussian(H, graph)), _MOST_STEPS)
 
     def refitted(self, fit: Fit, graph: Graph) -> Fit:
         """Fit a graph from a similar one, in a few steps."""
@@ -197,8 +194,11 @@ class AnyNoiseModel:
 
     @property
     def hopeless(self) -> float:
-        """Nats that the encoder may add to what was predicted; tests count with it already."""
-        return 0.0 if self.linear else _ADDED_BY_THE_ENCODER
+        """Nats that the encoder may add to what was predicted; tests count with it already.
+
+        About the price of a parameter, which was not measured.
+        """
+        return 0.0 if self.linear else parameter_price(self.n_rows)
 
     def predicted(self, fit: Fit, graphs: Sequence[Graph]) -> Matrix:
         """Return about what scores similar graphs would reach.
@@ -317,8 +317,8 @@ class AnyNoiseModel:
         if self._latents_at[0] is not H:
             self._latents_at = (H, [rows @ H.T for rows in self._rows])
         z = self._latents_at[1][e]
-        for start in range(0, len(z), _BLOCK):
-            yield z[start : start + _BLOCK]
+        for start in range(0, len(z), BLOCK):
+            yield z[start : start + BLOCK]
 
     def _has_parents(self, p: int) -> bool:
         return self.parents_in == "all" or (p == 0) == (self.parents_in == "first")
@@ -335,7 +335,7 @@ class AnyNoiseModel:
         best, lowest = None, np.inf
         for kept, n_parameters in self._selections(basis):
             inside = gram[np.ix_(kept, kept)]
-            ridge = _RIDGE * np.trace(inside) / len(kept) * np.eye(len(kept))
+            ridge = RIDGE * np.trace(inside) / len(kept) * np.eye(len(kept))
             coefficients = np.zeros(basis.size)
             coefficients[kept] = np.linalg.solve(inside + ridge, with_child[kept])
             scale = float((z[:, j] - values @ coefficients).std())
@@ -350,7 +350,7 @@ class AnyNoiseModel:
     def _basis(self, H: Matrix, j: int, parents: Parents, z: Matrix) -> Basis | LinearBasis:
         if self.linear or not parents:
             return LinearBasis(len(parents))
-        some = z[:: -(-len(z) // _ROWS_FOR_FEATURES)]
+        some = z[:: -(-len(z) // ROWS_FOR_THE_FORM)]
         child = some[:, j] + H[j] @ self._mean  # from its own origin
         return Basis.plain(len(parents)).fitted_to([(some[:, list(parents)], child)])
 
@@ -423,9 +423,9 @@ class AnyNoiseModel:
     def _raised(self, fit: Fit, max_steps: int, *, new_shapes: bool = True) -> Fit:
         """Raise the likelihood: a step, then densities of the residuals, and so on.
 
-        `new_shapes`: whether to choose anew at times how smooth densities are.
+        `new_shapes`: whether to choose anew how smooth densities are.
         """
-        for step in range(max_steps):
+        for _ in range(max_steps):
             if not fit.any_noise:
                 break
             (H, mechanisms), _ = descend(
@@ -438,14 +438,11 @@ class AnyNoiseModel:
                 longest=LONGEST_STEP,
             )
             stepped = self._fit(H, fit.graph, mechanisms)
-            anew = new_shapes and step % _STEPS_TO_NEW_SHAPES == 0
-            candidates = [stepped, self.with_densities(stepped, keep_penalties=True)]
-            if anew:
-                candidates.append(self.with_densities(stepped))
-            found = max(candidates, key=lambda fit: fit.score)
+            smoothed = self.with_densities(stepped, keep_penalties=not new_shapes)
+            found = max(stepped, smoothed, key=lambda fit: fit.score)
             gained = found.score - fit.score
             fit = found if gained > 0 else fit
-            if gained < _LEAST_GAIN and not anew:
+            if gained < _LEAST_GAIN:
                 break
         return fit
 
@@ -456,7 +453,8 @@ class AnyNoiseModel:
             float(mechanism.density.log_density(self._residuals(H, place, mechanism)).sum())
             for place, mechanism in mechanisms.items()
         )
-        return float(-total - self.n_rows * (np.linalg.slogdet(H)[1] + self.n * _GAUSSIAN))
+        left_out = self.n * (GAUSSIAN_CONSTANT + 0.5)  # by the Gaussian F
+        return float(-total - self.n_rows * (np.linalg.slogdet(H)[1] + left_out))
 
     def _expanded(self, state: State) -> Expansion:
         gradient, information = self._scatter(state)

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.floating]
 
+# Parents are in standard units, so these need no scale; they were chosen without a study.
 _KNOTS = (-1.6, -0.8, 0.0, 0.8, 1.6)
 _WIDTH = 0.3
 _HINGES_PER_PAIR = 10
-_FARTHEST = 1.5
 _SMALLEST_ROOT = 0.05
-_RIDGE = 1e-6
+RIDGE = 1e-6  # of the mean square of a feature
+BLOCK = 2048  # rows whose features stay in the cache
+ROWS_FOR_THE_FORM = 6 * BLOCK  # of a pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +116,7 @@ class Basis:
             columns = np.column_stack([products, child**2])
             gram += columns.T @ columns
         inside = gram[:-1, :-1]
-        inside = inside + _RIDGE * np.trace(inside) / len(inside) * np.eye(len(inside))
+        inside = inside + RIDGE * np.trace(inside) / len(inside) * np.eye(len(inside))
         coefficients = np.linalg.solve(inside, gram[:-1, -1])
         form = np.zeros((self.n_parents + 1,) * 2)
         form[upper] = coefficients
@@ -247,7 +249,7 @@ def _hinges(n_parents: int) -> tuple[Matrix, Matrix]:
     axes = np.repeat(np.eye(n_parents), len(_KNOTS), axis=0)
     others = rng.standard_normal((_HINGES_PER_PAIR * (n_parents - 1), n_parents))
     others /= np.linalg.norm(others, axis=1, keepdims=True)
-    places = rng.uniform(-_FARTHEST, _FARTHEST, len(others))
+    places = rng.uniform(_KNOTS[0], _KNOTS[-1], len(others))
     places[1::2] = 0.0
     directions = np.concatenate([axes, others]).astype(np.float32)
     return directions, np.concatenate([np.tile(_KNOTS, n_parents), places]).astype(np.float32)

@@ -36,17 +36,14 @@ from crlearn.likelihood._price import edge_prior, parameter_price
 from crlearn.likelihood.core._encoder import LONGEST_STEP, moved
 from crlearn.likelihood.core._moments import Moments, Pools
 from crlearn.likelihood.core._newton import Expansion, descend
-from crlearn.likelihood.nodes._basis import Basis, Selection
+from crlearn.likelihood.nodes._basis import BLOCK, RIDGE, ROWS_FOR_THE_FORM, Basis, Selection
 from crlearn.likelihood.nodes._protocol import Key, Node, assemble
 
 Matrix = NDArray[np.floating]
 
-_BLOCK = 2048  # rows whose features stay in the cache
-_BLOCKS_FOR_THE_FORM = 6
-_RIDGE = 1e-6  # of the mean square of each feature
-_SMALLEST_VARIANCE = 1e-9  # of that of the latent
-_TOLERANCE = 2e-7  # of F, which is of order one; single precision has no more
-_MISSED_BY_A_STEP = 30.0  # nats
+# Of a latent's variance, and of F, which is of order one: products of features have no more.
+_PRECISION = float(np.finfo(np.float32).eps)
+_MISSED_BY_A_STEP = 30.0  # nats; not measured
 _STEPS_OF_A_CHANGE, _STEPS_TO_CONVERGE = 6, 20
 
 
@@ -111,7 +108,7 @@ class SelectedModel:
             lambda H: self.value(H, graph),
             lambda H, step: self.scaled(moved(H, step)),
             max_steps=max_steps,
-            tolerance=_TOLERANCE,
+            tolerance=2 * _PRECISION,  # of a difference
             longest=LONGEST_STEP,
         )
         price = edge_prior(self.n) * sum(map(len, graph))
@@ -224,7 +221,7 @@ class SelectedModel:
     def _basis(self, H: Matrix, j: int, parents: Parents, p: int) -> Basis:
         """Return the features of the parents, fitted to some rows of a pool."""
         columns, some = list(parents), np.flatnonzero(self.pool[j] == p)
-        blocks = self._blocks(H, some, at_most=_BLOCKS_FOR_THE_FORM)
+        blocks = self._blocks(H, some, at_most=ROWS_FOR_THE_FORM // BLOCK)
         origin = (H @ self._mean).astype(np.float32)[j]  # the child, counted from its own origin
         return Basis.plain(len(parents)).fitted_to(
             (z[:, columns], z[:, j] + origin) for z in blocks()
@@ -236,9 +233,9 @@ class SelectedModel:
         """Return a function that yields the latents of the rows, block by block."""
         encoder, mean = H.T.astype(np.float32), (H @ self._mean).astype(np.float32)
         places = [
-            slice(start, min(start + _BLOCK, last))
+            slice(start, min(start + BLOCK, last))
             for first, last in (self._ranges[e] for e in environments)
-            for start in range(first, last, _BLOCK)
+            for start in range(first, last, BLOCK)
         ]
         every = 1 if at_most is None else -(-len(places) // at_most)
 
@@ -328,14 +325,14 @@ def _least_squares(gram: Matrix, kept: NDArray[np.intp]) -> _LeastSquares:
     factor = _factor(inside)
     beta = cho_solve(factor, with_child, check_finite=False)
     variance = gram[-1, -1] - 2 * beta @ with_child + beta @ inside @ beta
-    smallest = _SMALLEST_VARIANCE * gram[-1, -1]
+    smallest = _PRECISION * gram[-1, -1]
     return _LeastSquares(kept, factor, beta, float(max(variance, smallest)))
 
 
 def _factor(gram: Matrix) -> tuple[Matrix, bool]:
     """Factorise with a small ridge, or a larger one if single precision asks for it."""
     ridge = np.diag(np.diag(gram))
-    for size in (_RIDGE, 1e2 * _RIDGE, 1e4 * _RIDGE):
+    for size in (RIDGE, 1e2 * RIDGE, 1e4 * RIDGE):
         try:
             return cho_factor(gram + size * ridge, check_finite=False)
         except np.linalg.LinAlgError:
