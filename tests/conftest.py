@@ -7,8 +7,12 @@ import tempfile
 
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Matrices are small and workers have a core each: more threads would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+threadpool_limits(1)  # plugins have imported NumPy by now
 # Tests compile more than they compute, and little optimisation takes two thirds of the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -11,8 +11,6 @@ from crlearn.graph import Graph, complete_graph
 from crlearn.likelihood.observational._edges import LEAST_GAIN, EdgeSearch, Move
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHAIN = ((), (0,), (1,))
 COLLIDER = ((), (), (0, 1))
 COMPLETE = complete_graph(range(3))

@@ -13,8 +13,6 @@ from crlearn.likelihood.observational._edges import LEAST_GAIN, EdgeSearch
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
 from crlearn.likelihood.observational._rotations import Rotation, rotations_of, with_rotations
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHAIN = ((), (0,), (1,))
 FORK = ((), (), (0,), (1,))
 
