@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Matrices are small and workers have a core each: more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Tests compile more than they compute, and little optimisation takes two thirds of the time.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+# Tests compile more than they compute: without optimisation even those that train are faster.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # Workers, and processes that tests start, inherit it: what fits alike is compiled once.
     compiled = tempfile.mkdtemp(prefix="crlearn-compiled-")
