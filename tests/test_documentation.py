@@ -163,9 +163,9 @@ def test_changelog_and_citation_name_this_version():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_what_an_example_imports_is_there(path: Path):
     """The rest runs whenever the documentation is built, which stops at errors and warnings."""
-    lines = ast.parse(path.read_text(encoding="utf-8")).body
-    imports = [line for line in lines if isinstance(line, ast.Import | ast.ImportFrom)]
-    exec(compile(ast.Module(imports, []), path.name, "exec"), {})
+    example = ast.parse(path.read_text(encoding="utf-8"))
+    example.body = [line for line in example.body if isinstance(line, ast.Import | ast.ImportFrom)]
+    exec(compile(example, path.name, "exec"), {})
 
 
 # Results
