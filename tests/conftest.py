@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Matrices are small and workers have a core each: more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Tests compile more than they compute: without optimisation even those that train are faster.
+# Tests compile more than they compute: optimisation would take longer than it saves.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # Workers, and processes that tests start, inherit it: what fits alike is compiled once.
