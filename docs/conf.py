@@ -5,13 +5,16 @@ import sys
 import warnings
 from pathlib import Path
 
+from sphinx.errors import ExtensionError
 from sphinx_gallery.sorting import ExplicitOrder
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
 sys.path.insert(0, str(HERE / "_ext"))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import crlearn  # noqa: E402 - after the platform was chosen
+from crlearn.exceptions import AssumptionWarning  # noqa: E402
 
 project = "crlearn"
 author = "The crlearn developers"
@@ -37,7 +40,7 @@ myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]  # for the glossary
 
 sphinx_gallery_conf = {
-    "examples_dirs": [str(HERE.parent / "examples")],
+    "examples_dirs": [str(EXAMPLES)],
     "gallery_dirs": ["gallery"],
     "filename_pattern": r"\.py$",
     "within_subsection_order": ExplicitOrder(
@@ -51,7 +54,9 @@ sphinx_gallery_conf = {
             "*",
         ]
     ),
+    # Building the pages is what tests the examples: each runs, whether it has changed or not.
     "abort_on_example_error": True,
+    "run_stale_examples": True,
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_memory": False,
@@ -63,6 +68,20 @@ sphinx_gallery_conf = {
 }
 # Figures are shown by plt.show(), which has nothing to show to.
 warnings.filterwarnings("ignore", message=".*non-interactive", category=UserWarning)
+# Examples show warnings on purpose or not at all.
+warnings.filterwarnings("error", category=AssumptionWarning)
+
+
+def setup(app):
+    app.connect("build-finished", refuse_what_examples_left)
+
+
+def refuse_what_examples_left(app, exception):
+    """Examples run in their own folder, and clean up behind themselves."""
+    left = [path.name for path in EXAMPLES.iterdir() if path.suffix not in (".py", ".rst")]
+    if left:
+        raise ExtensionError(f"Examples have left files behind: {', '.join(left)}.")
+
 
 html_theme = "pydata_sphinx_theme"
 html_title = "crlearn"

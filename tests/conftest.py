@@ -7,10 +7,13 @@ import tempfile
 
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tests compile more than they compute, and little optimisation takes two thirds of the time.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+# Matrices are small and workers have a core each: more threads would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests compile more than they compute: optimisation would take longer than it saves.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # Workers, and processes that tests start, inherit it: what fits alike is compiled once.
     compiled = tempfile.mkdtemp(prefix="crlearn-compiled-")
@@ -19,6 +22,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 
 from crlearn.config import set_config
+
+threadpool_limits(1)  # NumPy may have been imported before this file
 
 settings.register_profile("crlearn", derandomize=True, deadline=None)
 settings.load_profile("crlearn")

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from crlearn.data import make_linear_interventional
 from crlearn.likelihood.core._moments import Moments
@@ -155,10 +154,3 @@ def multi_node() -> Callable[..., Population]:
 def rows_of() -> Callable[..., list[np.ndarray]]:
     """Return a function that draws Gaussian rows of a world, so many in each environment."""
     return draw_rows
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Linear algebra without threads of its own: for small matrices they only wait."""
-    with threadpool_limits(1):
-        yield

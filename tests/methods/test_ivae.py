@@ -193,12 +193,12 @@ def test_divergence_is_reported(world: Any):
 
 @quiet
 def test_one_latent(world: Any):
-    assert small(n_latents=1, max_epochs=3).fit(world.X, world.y).transform(world.X).shape[1] == 1
+    assert tiny(n_latents=1).fit(world.X, world.y).transform(world.X).shape[1] == 1
 
 
 @pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")  # one epoch is few
 def test_single_precision_stays_and_changes_nothing(world: Any):
     X = world.X.astype(np.float32)
-    model = IVAE(2, max_epochs=1, n_restarts=1, random_state=0)
+    model = tiny(max_epochs=1)
     in_single = model.fit(X, world.y).transform(X)
     np.testing.assert_array_equal(model.fit(X.astype(float), world.y).transform(X), in_single)

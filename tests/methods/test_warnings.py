@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from crlearn import (
     MultiNodeCRL,
     ObservationalCRL,
     PCABaseline,
-    methods,
 )
 from crlearn.data import (
     make_linear_interventional,
@@ -31,7 +30,9 @@ from crlearn.data import (
     make_segments,
     make_world,
 )
+from crlearn.estimators import ESTIMATORS
 from crlearn.exceptions import AssumptionWarning
+from crlearn.published import EBCRL, LSCALEI, UMNICRL, ScoreLayers
 
 Fit = Callable[[], Any]
 LARGE_STEP = 4.0  # most restarts diverge; with a tenth of it none does
@@ -163,54 +164,83 @@ def domains(**options: Any) -> Any:
     return make_multi_domain(**{**settings, "observational": True, **options})
 
 
-def denoised(world: Any = None, **options: Any) -> Any:
+def denoised(estimator: Any, world: Any = None, **options: Any) -> Any:
     world = domains() if world is None else world
     known = {"graph": world.truth.graph, "targets": world.known_targets, "random_state": 0}
-    return EmpiricalBayesCRL(**{**known, **options}).fit(world.X, world.y)
+    return estimator(**{**known, **options}).fit(world.X, world.y)
 
 
-def a_constant_feature() -> Any:
+def a_constant_feature(estimator: Any) -> Any:
     world = domains()
-    model = EmpiricalBayesCRL(graph=world.truth.graph, targets=world.known_targets)
+    model = estimator(graph=world.truth.graph, targets=world.known_targets)
     return model.fit(with_a_constant_column(world.X), world.y)
 
 
-def noise_that_is_not_alike() -> Any:
+def noise_that_is_not_alike(estimator: Any) -> Any:
     world = domains()
     X = world.X.copy()
     X[:, 0] += 6 * np.random.default_rng(0).standard_normal(len(X))
-    return EmpiricalBayesCRL(graph=world.truth.graph, targets=world.known_targets).fit(X, world.y)
+    return estimator(graph=world.truth.graph, targets=world.known_targets).fit(X, world.y)
 
 
-def one_latent_too_many() -> Any:
+def hardly_any_noise(estimator: Any) -> Any:
+    return denoised(estimator, domains(measurement_noise=3e-6))
+
+
+def one_latent_too_many(estimator: Any) -> Any:
     world = domains()
     graph = np.zeros((4, 4), dtype=bool)
     graph[:3, :3] = world.truth.graph
     targets = np.pad(world.known_targets, ((0, 0), (0, 1)))
-    return EmpiricalBayesCRL(graph=graph, targets=targets).fit(world.X, world.y)
+    return estimator(graph=graph, targets=targets).fit(world.X, world.y)
 
 
-def a_latent_that_no_environment_hits() -> Any:
+def a_latent_that_no_environment_hits(estimator: Any) -> Any:
     world = domains()
     rows, targets = world.y != 3, world.known_targets[:3]
-    return EmpiricalBayesCRL(graph=world.truth.graph, targets=targets).fit(
-        world.X[rows], world.y[rows]
-    )
+    model = estimator(graph=world.truth.graph, targets=targets)
+    return model.fit(world.X[rows], world.y[rows])
 
 
-def a_target_that_nothing_happens_to() -> Any:
+def a_target_that_nothing_happens_to(estimator: Any) -> Any:
     world = domains()
     y, targets = halved(world.y, 0, 9), np.vstack([world.known_targets, [[0, 0, 1]]])
-    return EmpiricalBayesCRL(graph=world.truth.graph, targets=targets).fit(world.X, y)
+    return estimator(graph=world.truth.graph, targets=targets).fit(world.X, y)
 
 
-def small_environment_of_a_known_mixing() -> Any:
+def small_environment_of_a_known_mixing(estimator: Any) -> Any:
     world = domains()
     kept = (world.y != 3) | (np.cumsum(world.y == 3) <= 3)
-    model = EmpiricalBayesCRL(
+    model = estimator(
         graph=world.truth.graph, targets=world.known_targets, mixing=world.truth.mixing.matrix
     )
     return model.fit(world.X[kept], world.y[kept])
+
+
+def latents_in_units_of_their_own(estimator: Any) -> Any:
+    world = domains()
+    model = estimator(graph=world.truth.graph, targets=world.known_targets)
+    return model.fit(10 * world.X, world.y)
+
+
+# Published algorithms
+
+
+def by_scores(estimator: Any, make: Any, change: Any = lambda X, y: (X, y)) -> Any:
+    world = make()
+    return estimator(3, scores="gaussian", random_state=0).fit(*change(world.X, world.y))
+
+
+def layers(X: Any = None, y: Any = None) -> Any:
+    X = chain(200) if X is None else X
+    return ScoreLayers(2, threshold="test", random_state=0).fit(X, y)
+
+
+def gaussian_latents() -> Any:
+    return layers(np.random.default_rng(0).normal(size=(200, 2)))
+
+
+not_iterated = partial(EBCRL, max_iter=0)
 
 
 HOLD: dict[str, Fit] = {
@@ -220,7 +250,11 @@ HOLD: dict[str, Fit] = {
     "LinearInterventionCRL": single_node,
     "MultiNodeCRL": multi_node,
     "ObservationalCRL": observational,
-    "EmpiricalBayesCRL": denoised,
+    "EmpiricalBayesCRL": lambda: denoised(EmpiricalBayesCRL),
+    "LSCALEI": lambda: by_scores(LSCALEI, interventions),
+    "UMNICRL": lambda: by_scores(UMNICRL, sets),
+    "ScoreLayers": layers,
+    "EBCRL": lambda: denoised(EBCRL, max_iter=200),
 }
 
 FAIL: dict[tuple[str, str], Fit] = {
@@ -259,22 +293,40 @@ FAIL: dict[tuple[str, str], Fit] = {
     ),
     ("ObservationalCRL", "structure is determined by the data"): rows_and_their_mirror_images,
     ("ObservationalCRL", "one environment"): lambda: observational(y=np.arange(400) % 3),
-    ("EmpiricalBayesCRL", "columns vary"): a_constant_feature,
-    ("EmpiricalBayesCRL", "targets are known"): lambda: EmpiricalBayesCRL(3).fit(
-        domains().X, domains().y
-    ),
-    ("EmpiricalBayesCRL", "environment sizes"): small_environment_of_a_known_mixing,
-    ("EmpiricalBayesCRL", "measurement noise"): noise_that_is_not_alike,
-    ("EmpiricalBayesCRL", "latents stand out from the noise"): one_latent_too_many,
-    ("EmpiricalBayesCRL", "size of the latents"): lambda: denoised(domains(measurement_noise=3e-6)),
-    ("EmpiricalBayesCRL", "every latent is a target"): a_latent_that_no_environment_hits,
-    ("EmpiricalBayesCRL", "interventions are visible"): a_target_that_nothing_happens_to,
+    **{
+        (name, check): partial(fit, estimator)
+        for name, estimator in (("EmpiricalBayesCRL", EmpiricalBayesCRL), ("EBCRL", not_iterated))
+        for check, fit in {
+            "columns vary": a_constant_feature,
+            "targets are known": lambda estimator: estimator(3).fit(domains().X, domains().y),
+            "environment sizes": small_environment_of_a_known_mixing,
+            "measurement noise": noise_that_is_not_alike,
+            "latents stand out from the noise": one_latent_too_many,
+            "size of the latents": hardly_any_noise,
+            "every latent is a target": a_latent_that_no_environment_hits,
+            "interventions are visible": a_target_that_nothing_happens_to,
+        }.items()
+    },
     ("EmpiricalBayesCRL", "targets and graph fit the data"): lambda: denoised(
-        graph=domains().truth.graph.T
+        EmpiricalBayesCRL, graph=domains().truth.graph.T
     ),
     ("EmpiricalBayesCRL", "means without intervention are zero"): lambda: denoised(
-        domains(base_mean_sd=3.0, observational=False, n_samples=1000)
+        EmpiricalBayesCRL, domains(base_mean_sd=3.0, observational=False, n_samples=1000)
     ),
+    ("EBCRL", "latents lie within the knots"): partial(latents_in_units_of_their_own, not_iterated),
+    ("EBCRL", "the iterations have settled"): lambda: denoised(EBCRL, max_iter=3),
+    **{
+        (estimator.__name__, check): partial(by_scores, estimator, make, change)
+        for estimator, make in ((LSCALEI, interventions), (UMNICRL, sets))
+        for check, change in {
+            "columns vary": lambda X, y: (with_a_constant_column(X), y),
+            "reference environment": lambda X, y: (X, y + 1),
+        }.items()
+    },
+    ("ScoreLayers", "columns vary"): lambda: layers(with_a_constant_column(chain(200))),
+    ("ScoreLayers", "data are not Gaussian"): gaussian_latents,
+    ("ScoreLayers", "layers show in the scores"): gaussian_latents,
+    ("ScoreLayers", "one environment"): lambda: layers(y=np.arange(200) % 3),
 }
 
 # Checks that no data can make fail, and why.
@@ -282,6 +334,8 @@ NEVER = {
     ("every estimator", "rank of X"): "columns of rank zero are refused",
     ("LinearInterventionCRL", "environment sizes"): "small environments are refused",
     ("MultiNodeCRL", "environment sizes"): "small environments are refused",
+    ("LSCALEI", "environment sizes"): "small environments are refused",
+    ("UMNICRL", "environment sizes"): "small environments are refused",
 }
 
 
@@ -312,4 +366,4 @@ def test_the_check_fails(name: str, check: str):
 
 
 def test_every_estimator_is_here():
-    assert set(HOLD) == set(methods.ESTIMATORS)
+    assert set(HOLD) == set(ESTIMATORS)

@@ -78,6 +78,6 @@ def test_they_learn_where_a_spot_is():
     axis = np.arange(9)
     bumps = np.exp(-((axis - places[:, :, None]) ** 2) / 4)
     images = (bumps[:, 0, :, None] * bumps[:, 1, None, :]).astype(np.float32)
-    settings = Settings(max_epochs=60, batch_size=64, learning_rate=1e-2, patience=None)
+    settings = Settings(max_epochs=10, batch_size=16, learning_rate=3e-2, patience=None)
     training = train(Autoencoder(), images, settings, seed=0)
     assert training.loss < 0.1 * images.var(axis=0).mean()

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from crlearn import load
 from crlearn.data import make_multi_domain
@@ -22,8 +21,6 @@ from crlearn.published._eb_crl import (
     unmix,
     update_columns,
 )
-
-quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
 
 
 @pytest.fixture(scope="module")
@@ -314,9 +311,3 @@ class TestInterface:
     def test_same_bits_again(self, world: Any):
         one, other = (fitted(world, max_iter=2).transform(world.X) for _ in range(2))
         np.testing.assert_array_equal(one, other)
-
-
-@quiet
-@parametrize_with_checks([EBCRL(max_iter=2)])
-def test_scikit_learn_contract(estimator: Any, check: Any):
-    check(estimator)

@@ -24,8 +24,6 @@ from crlearn.likelihood.nodes._relevance import (
     steps_of_unit_curvature,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 Matrix = NDArray[np.floating]
 
 

@@ -13,8 +13,6 @@ from crlearn.likelihood.observational._edges import EdgeSearch, restructured
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
 from crlearn.likelihood.search._local import LEAST_GAIN
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHAIN = ((), (0,), (1,))
 COLLIDER = ((), (), (0, 1))
 COMPLETE = complete_graph(range(3))

@@ -8,8 +8,6 @@ import pytest
 from crlearn.likelihood import mechanisms_of
 from crlearn.likelihood.observational._mechanisms import Mechanism, Mechanisms
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize("hidden_units", [False, True])
 def test_latents_are_predictions_plus_residuals(network: Any, hidden_units: bool):

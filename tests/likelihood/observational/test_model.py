@@ -14,8 +14,6 @@ from crlearn.likelihood._price import relevance_edge_price
 from crlearn.likelihood.nodes._relevance import occam
 from crlearn.likelihood.observational._model import RelevanceModel, _Coordinates, has_hidden_units
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHAIN = ((), (0,), (1,))
 COLLIDER = ((), (), (0, 1))
 COMPLETE = complete_graph(range(3))

@@ -14,8 +14,6 @@ from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_u
 from crlearn.likelihood.observational._rotations import Rotation, rotations_of, with_rotations
 from crlearn.likelihood.search._local import LEAST_GAIN
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHAIN = ((), (0,), (1,))
 FORK = ((), (), (0,), (1,))
 

@@ -18,8 +18,6 @@ from crlearn.likelihood.observational._start import (
 )
 from crlearn.likelihood.search._local import LEAST_GAIN
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def one_by_one(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     return [function(item) for item in items]
