@@ -43,6 +43,10 @@ def root_of(world) -> int:
     return int(np.flatnonzero(~world.graph.any(axis=0))[0])
 
 
+def nothing_known(view: View) -> Candidates:
+    return Candidates(np.zeros((0, len(view.basis))), NOTHING, np.zeros(0))
+
+
 class TestScores:
     def test_sums_of_products_are_those_of_rows(self):
         rows = environments()
@@ -182,7 +186,7 @@ class TestCandidates:
     def test_a_latent_without_causes_is_found_first(self, multi_node, seed: int):
         world = multi_node(seed)
         view = View.of(world.moments, np.zeros((0, N)))
-        found = candidates(view, NOTHING, np.random.default_rng(0), 8)
+        found = candidates(view, NOTHING, nothing_known(view), np.random.default_rng(0), 8)
         assert (np.diff(found.scores) >= 0).all()
         assert found.scores[0] < 0.1 * view.usual_score
         (latent,) = np.flatnonzero((world.targets == found.targets[0]).all(axis=1))
@@ -194,7 +198,7 @@ class TestCandidates:
     def test_the_best_candidate_of_rows_cannot_be_improved(self, multi_node, rows_of):
         world = multi_node(0)
         view = View.of(Moments.of(rows_of(world, [2000] * (N + 1))), np.zeros((0, N)))
-        found = candidates(view, NOTHING, np.random.default_rng(0), 8)
+        found = candidates(view, NOTHING, nothing_known(view), np.random.default_rng(0), 8)
         best = found[np.array([0])]
         assert found.scores[0] < 2 * view.usual_score
         assert found.scores[0] - _refined(view, best, np.inf).scores[0] < 0.5
@@ -204,6 +208,6 @@ class TestCandidates:
         encoder = np.linalg.inv(world.mixing)
         view = View.of(world.moments, encoder[:-1])
         assert len(view.basis) == 1
-        found = candidates(view, NOTHING, np.random.default_rng(0), 8)
+        found = candidates(view, NOTHING, nothing_known(view), np.random.default_rng(0), 8)
         assert found.targets[0].tolist() == world.targets[-1].tolist()
         assert found.scores[0] == pytest.approx(0, abs=1e-3)

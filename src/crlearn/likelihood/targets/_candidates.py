@@ -16,6 +16,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.likelihood.core._encoder import unit_rows
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE, descend_all
 from crlearn.likelihood.targets._directions import (
@@ -51,12 +52,15 @@ class View:
         Sums of squares and products of (1, found, free), ``(E, 1 + n, 1 + n)``.
     sizes
         Rows of each environment.
+    frame
+        The found rows and the basis, ``(n, n)``.
     """
 
     basis: Matrix
     span: RankOne
     sums: Matrix
     sizes: Sizes
+    frame: Matrix
 
     @classmethod
     def of(cls, moments: Moments, found: Matrix) -> View:
@@ -66,8 +70,9 @@ class View:
         scale, axes = np.linalg.eigh(np.average(inside, axis=0, weights=moments.sizes))
         inside = (axes / np.sqrt(scale)).T @ inside @ (axes / np.sqrt(scale))
         basis = (axes * np.sqrt(scale)).T @ free
-        sums = sums_of_products(moments.transformed(np.vstack([found, basis])))
-        return cls(basis, RankOne.of(inside, moments.sizes), sums, moments.sizes)
+        frame = np.vstack([found, basis])
+        sums = sums_of_products(moments.transformed(frame))
+        return cls(basis, RankOne.of(inside, moments.sizes), sums, moments.sizes, frame)
 
     @property
     def n_given(self) -> int:
@@ -79,6 +84,12 @@ class View:
         """Score that noise alone gives: the number of equations."""
         q = len(self.basis)
         return (len(self.sizes) - 2) * (self.n_given + 1) + q * (q + 1) / 2
+
+    def coordinates(self, rows: Matrix) -> Matrix:
+        """Return the free part of rows of an encoder, with unit length."""
+        x = np.linalg.solve(self.frame.T, rows.T).T[:, -len(self.basis) :]
+        x[~x.any(axis=1), 0] = 1.0  # nothing is left of a row that was found: any will do
+        return unit_rows(x)
 
     def along(self, directions: Matrix) -> Matrix:
         """Return the sums of (1, found, direction), ``(C, E, g + 1, g + 1)``."""
@@ -116,6 +127,14 @@ class Candidates:
     def __getitem__(self, chosen: NDArray[np.intp] | NDArray[np.bool_]) -> Candidates:
         return Candidates(self.directions[chosen], self.targets[chosen], self.scores[chosen])
 
+    def joined(self, others: Candidates) -> Candidates:
+        """Return both sets of candidates."""
+        return Candidates(
+            np.vstack([self.directions, others.directions]),
+            np.vstack([self.targets, others.targets]),
+            np.append(self.scores, others.scores),
+        )
+
     def independent_of(self, taken: IntMatrix) -> Candidates:
         """Return those whose targets are no linear combination of others ``(k, E)``."""
         left = self.targets - self.targets @ np.linalg.pinv(taken) @ taken
@@ -129,7 +148,9 @@ class Candidates:
         return self[order[np.sort(first)[:n_kept]]]
 
 
-def candidates(view: View, taken: IntMatrix, rng: np.random.Generator, n_kept: int) -> Candidates:
+def candidates(
+    view: View, taken: IntMatrix, known: Candidates, rng: np.random.Generator, n_kept: int
+) -> Candidates:
     """Return candidates for the next latent, the best first.
 
     Parameters
@@ -138,6 +159,8 @@ def candidates(view: View, taken: IntMatrix, rng: np.random.Generator, n_kept: i
         The data, given the latents found so far.
     taken
         Targets of the latents found so far ``(k, E)``, on which those of the next do not depend.
+    known
+        Candidates from an earlier view: what was a latent then still is one.
     rng
         For the starts.
     n_kept
@@ -150,6 +173,7 @@ def candidates(view: View, taken: IntMatrix, rng: np.random.Generator, n_kept: i
     margin = _MARGIN * view.usual_score
     starts = rank_one_directions(view.span, rng, _STARTS_PER_DIMENSION * q)
     crude = _with_best_targets(view, starts, 2).independent_of(taken).best(n_kept)
+    crude = crude.joined(known.independent_of(taken))
     if not len(crude.scores):
         return crude
     return _refined(view, crude, margin).best(n_kept, margin)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crlearn.likelihood.core._encoder import unit_rows
 from crlearn.likelihood.core._moments import Moments
-from crlearn.likelihood.targets._candidates import View, candidates
+from crlearn.likelihood.targets._candidates import Candidates, View, candidates
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
@@ -35,11 +35,17 @@ class Peeling:
         ``targets[j, e]`` is 1 if environment e intervenes on latent j, ``(k, E)``.
     score
         Sum of the scores of the latents, small for the truth.
+    others
+        Rows that came into question beside the last one, and still do.
+    others_targets
+        Their targets.
     """
 
     encoder: Matrix
     targets: IntMatrix
     score: float
+    others: Matrix
+    others_targets: IntMatrix
 
 
 def peel(moments: Moments, rng: np.random.Generator, n_answers: int) -> list[Peeling]:
@@ -48,7 +54,8 @@ def peel(moments: Moments, rng: np.random.Generator, n_answers: int) -> list[Pee
     So many are kept side by side, and twice as many candidates for the next latent of each.
     """
     n, n_environments = moments.n_variables, len(moments.sizes)
-    beam = [Peeling(np.zeros((0, n)), np.zeros((0, n_environments), dtype=np.intp), 0.0)]
+    no_rows, no_targets = np.zeros((0, n)), np.zeros((0, n_environments), dtype=np.intp)
+    beam = [Peeling(no_rows, no_targets, 0.0, no_rows, no_targets)]
     for _ in range(n):
         longer = [new for answer in beam for new in _extended(moments, answer, rng, 2 * n_answers)]
         beam = _best(longer, n_answers)
@@ -60,13 +67,17 @@ def _extended(
 ) -> Iterator[Peeling]:
     """Yield the answer with one more latent, in all ways that come into question."""
     view = View.of(moments, answer.encoder)
-    found = candidates(view, answer.targets, rng, n_candidates)
+    others = view.coordinates(answer.others)
+    known = Candidates(others, answer.others_targets, np.zeros(len(others)))
+    found = candidates(view, answer.targets, known, rng, n_candidates)
     rows = unit_rows(found.directions @ view.basis)
-    for row, targets, score in zip(rows, found.targets, found.scores, strict=True):
+    for j, score in enumerate(found.scores):
         yield Peeling(
-            np.vstack([answer.encoder, row]),
-            np.vstack([answer.targets, targets]),
+            np.vstack([answer.encoder, rows[j]]),
+            np.vstack([answer.targets, found.targets[j]]),
             answer.score + float(score),
+            np.delete(rows, j, axis=0),
+            np.delete(found.targets, j, axis=0),
         )
 
 
