@@ -13,8 +13,9 @@ from crlearn.likelihood.domains._checks import domain_checks
 from crlearn.likelihood.domains._model import DomainLikelihood
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains
-from crlearn.likelihood.interventional._search import FITS, fit_interventional
+from crlearn.likelihood.interventional._search import fit_interventional
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
+from crlearn.likelihood.nodes._linear import FITS
 from crlearn.likelihood.observational._mechanisms import mechanisms_of
 from crlearn.likelihood.observational._model import RelevanceModel
 from crlearn.likelihood.observational._search import agreement, fit_observational

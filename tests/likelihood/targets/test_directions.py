@@ -5,7 +5,6 @@ import pytest
 
 from crlearn.likelihood.targets._directions import (
     RankOne,
-    combined_directions,
     distinct,
     rank_one_directions,
     tangent,
@@ -78,21 +77,6 @@ def test_the_power_method_finds_planted_directions():
     found = rank_one_directions(RankOne.of(matrices, SIZES), np.random.default_rng(0), 40)
     # Local optima may come with them, but behind them.
     assert np.abs(directions @ found[:3].T).max(axis=1) == pytest.approx(1, abs=1e-6)
-
-
-def test_small_combinations_isolate_directions():
-    rng = np.random.default_rng(3)
-    directions = np.linalg.qr(rng.standard_normal((3, 3)))[0] + 0.3
-    squares = directions[:, :, None] * directions[:, None, :]
-    targets = np.array([[1, 1, 0], [0, 1, 1], [1, 1, 1]])
-    found = combined_directions(np.tensordot(targets, squares, 1), 5)
-    unit = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    assert np.abs(unit @ found.T).max(axis=1) == pytest.approx(1, abs=1e-9)
-
-
-def test_many_environments_are_combined_in_few_ways():
-    matrices = np.random.default_rng(4).standard_normal((60, 3, 3))
-    assert len(combined_directions(matrices + matrices.transpose(0, 2, 1), 7)) == 7
 
 
 def test_distinct_keeps_the_first_of_equal_directions():

@@ -7,7 +7,7 @@ from crlearn.likelihood import Fit
 from crlearn.likelihood.nodes._selected import SelectedModel
 from crlearn.likelihood.search._local import climb
 from crlearn.likelihood.targets import revised_targets
-from crlearn.likelihood.targets._revision import possible_rows, row_costs
+from crlearn.likelihood.targets._revision import row_costs
 
 TARGETS = np.array([[0, 1, 1, 0], [0, 0, 1, 1]])
 GRAPH = ((), (0,))
@@ -25,21 +25,6 @@ def environments(n_rows: int = 1500) -> list[np.ndarray]:
 
 
 UNMIXED = np.array([[1.0, 0.0], [-0.5, 1.0]])
-
-
-def test_all_sets_of_few_environments():
-    rows = possible_rows(np.array([0, 1, 0, 1]))
-    assert len(rows) == len(np.unique(rows, axis=0)) == 6  # of 8: not the empty one, not itself
-    assert not rows[:, 0].any()
-    assert rows.any(axis=1).all()
-
-
-def test_one_or_two_changes_of_many_environments():
-    row = np.zeros(15, dtype=int)
-    row[3] = 1
-    rows = possible_rows(row)
-    assert set((rows != row).sum(axis=1)) == {1, 2}
-    assert len(rows) == 14 - 1 + 14 * 13 // 2  # one single change leaves nothing
 
 
 @pytest.mark.parametrize("hard", [True, False])

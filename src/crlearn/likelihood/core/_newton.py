@@ -23,6 +23,7 @@ Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
 State = TypeVar("State")
 
+STEPS_OF_A_CHANGE = 20  # enough where the start is the optimum of a similar model
 # Shares of the Hessian's diagonal.
 _SMALLEST_CURVATURE = 1e-6
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e8

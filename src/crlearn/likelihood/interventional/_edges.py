@@ -11,6 +11,7 @@ from scipy.stats import chi2
 from crlearn.graph import graph_of
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._encoder import off_diagonal
+from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.core._tests import Linearised
 from crlearn.likelihood.nodes._linear import LinearModel, alternatives, expand
 
@@ -19,7 +20,6 @@ BoolMatrix = NDArray[np.bool_]
 
 _CLEAR = 200.0  # a statistic beyond any doubt
 _NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
-_STEPS_OF_A_CHANGE = 20
 
 
 def prune(model: LinearModel, fit: Fit) -> Fit:
@@ -108,7 +108,7 @@ def _losses(model: LinearModel, fit: Fit) -> Matrix:
 
 
 def _refitted(model: LinearModel, fit: Fit, adjacency: BoolMatrix) -> Fit:
-    return model.fitted(fit.H, graph_of(adjacency), _STEPS_OF_A_CHANGE)
+    return model.fitted(fit.H, graph_of(adjacency), STEPS_OF_A_CHANGE)
 
 
 def _without(adjacency: BoolMatrix, edge: tuple[Any, ...]) -> BoolMatrix:

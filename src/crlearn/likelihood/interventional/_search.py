@@ -36,7 +36,7 @@ from crlearn.likelihood.core._subsample import part_of_each
 from crlearn.likelihood.interventional._edges import edge_p_values, prune, standard_errors
 from crlearn.likelihood.interventional._start import MANY, fit_without_order
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
-from crlearn.likelihood.nodes._linear import LinearModel
+from crlearn.likelihood.nodes._linear import FITS, LinearModel
 from crlearn.likelihood.nodes._selected import SelectedModel
 from crlearn.likelihood.search._local import climb
 from crlearn.likelihood.search._orders import (
@@ -52,8 +52,6 @@ Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 Start = tuple[Matrix, Graph | None]  # an encoder, and its graph or None for the best one there
 
-FITS = 1e-3  # p-value below which linear mechanisms are given up
-_GOOD_P_VALUE = 0.01
 _RANDOM_ORDERS = 12
 _MORE_ATTEMPTS = 2
 _HOPELESS = 4  # beyond so many times its expectation, a ratio is no local optimum's
@@ -130,7 +128,7 @@ def fit_linear(model: LinearModel, rng: np.random.Generator) -> Fit:
     for _ in range(_MORE_ATTEMPTS):
         fit = model.goodness_of_fit(best, quick=True)
         # A fit that is bad, though not hopelessly, may be a local optimum.
-        if fit.p_value > _GOOD_P_VALUE or fit.ratio > _HOPELESS * fit.freedom:
+        if fit.p_value > FITS or fit.ratio > _HOPELESS * fit.freedom:
             break
         best = max(best, _fit_orders(model, rng), key=lambda found: found.score)
     return prune(model, best)

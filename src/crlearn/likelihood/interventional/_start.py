@@ -16,6 +16,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from crlearn.likelihood.core._moments import Moments
+from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.nodes._linear import LinearModel, minimise, objective
 
 Matrix = NDArray[np.floating]
@@ -26,7 +27,6 @@ _RANDOM_STARTS = 60
 _SWEPT_STARTS = 8
 _ANGLES = 12
 _WORST_START = 1e8
-_STEPS_OF_A_CHANGE = 20
 
 
 def fit_without_order(model: LinearModel, rng: np.random.Generator) -> Matrix:
@@ -139,7 +139,7 @@ def grouped_targets(names: IntMatrix, moments: Moments, n_latents: int) -> IntMa
                 continue
             model = LinearModel(moments, pools_of(moved, n_latents), hard=False)
             masks = model.masks_without_order()
-            encoder, candidate = minimise(H, model.pools, masks, max_steps=_STEPS_OF_A_CHANGE)
+            encoder, candidate = minimise(H, model.pools, masks, max_steps=STEPS_OF_A_CHANGE)
             if candidate < value - 1 / moments.n_samples:
                 latent, H, value, improved = moved, encoder, candidate, True
     return latent

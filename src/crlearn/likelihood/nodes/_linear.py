@@ -51,7 +51,7 @@ Masks = NDArray[np.floating]
 _MOST_STEPS = 100
 _TOLERANCE = 1e-11  # of F, which is of order one
 _WORST_VARIANCE = 1e100
-_GOOD_P_VALUE = 0.01  # a search ends when the fit cannot be told from the saturated model
+FITS = 1e-3  # p-value below which linear mechanisms are rejected: one fit in a thousand in error
 _TRIES = 6  # before a calibrated test may end it, too
 
 
@@ -154,10 +154,10 @@ class LinearModel:
         If noise is not Gaussian, only large differences show in the fit: one try is not enough.
         """
         freedom, ratio = self._freedom(masks), self._ratio(value)
-        if chi2.sf(ratio, max(freedom, 1)) > _GOOD_P_VALUE:
+        if chi2.sf(ratio, max(freedom, 1)) > FITS:
             return True
         calibrated = overall_weights(self.moments).calibrated(ratio, freedom)
-        return n_tries >= _TRIES and bool(chi2.sf(calibrated, max(freedom, 1)) > _GOOD_P_VALUE)
+        return n_tries >= _TRIES and bool(chi2.sf(calibrated, max(freedom, 1)) > FITS)
 
     def _ratio(self, value: float) -> float:
         """Return the likelihood ratio to the saturated model as it is."""

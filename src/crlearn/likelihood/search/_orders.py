@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from crlearn.graph import Graph, best_order, complete_graph
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._encoder import off_diagonal
+from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.nodes._linear import LinearModel, alternatives, expand, predicted
 from crlearn.likelihood.nodes._protocol import NodeModel
+from crlearn.likelihood.search._local import LEAST_GAIN
 
 Matrix = NDArray[np.floating]
 
 _MOST_PARENTS = 3  # of a latent, where all sets of parents are looked at
 _PREDICTED_MOVES = 20
 _FITTED_MOVES = 3
-_STEPS_OF_A_MOVE = 20
 
 
 def best_order_at(model: NodeModel, H: Matrix) -> list[int]:
@@ -80,8 +81,8 @@ def search_orders(model: LinearModel, H: Matrix, order: Sequence[int]) -> Fit:
         ]
         for k in np.argsort(values, kind="stable")[:_FITTED_MOVES]:
             seen.add(tuple(candidates[k]))
-            found = model.fitted(best.H, complete_graph(candidates[k]), _STEPS_OF_A_MOVE)
-            if found.score > best.score + 1:
+            found = model.fitted(best.H, complete_graph(candidates[k]), STEPS_OF_A_CHANGE)
+            if found.score > best.score + LEAST_GAIN:
                 best, now = found, candidates[k]
                 break
         else:

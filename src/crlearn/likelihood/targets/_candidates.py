@@ -11,16 +11,16 @@ against one for each environment. Noise alone gives about the number of equation
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.likelihood.core._encoder import unit_rows
 from crlearn.likelihood.core._moments import Moments
-from crlearn.likelihood.core._newton import descend_all
+from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE, descend_all
 from crlearn.likelihood.targets._directions import (
     RankOne,
-    combined_directions,
-    distinct,
     rank_one_directions,
     tangent,
 )
@@ -29,44 +29,12 @@ Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 Sizes = NDArray[np.intp]
 
-_MOST_STEPS = 30
+# As the score is a chi-square statistic, differences are in units that do not depend on the data.
 _ARRIVED = 0.1  # of a score, that a step must still gain
-_STRENGTHS = np.geomspace(1e-4, 1.0, 8)
-_STEPS_PER_STRENGTH = 3
-_ROWS_TRIED = 3
-_CHANGED_TWICE = 3
-# Beyond so many times the usual score, small changes of the targets are of no use.
-_HOPELESS = 20
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How widely to search.
-
-    Attributes
-    ----------
-    beam
-        Answers that are kept after each latent.
-    candidates
-        Candidates for the next latent that are considered for each answer.
-    starts
-        Random starts for candidates, for each four dimensions.
-    margin
-        How far a candidate may be behind the best one, in units of the score that noise gives.
-    is_thorough
-        Whether doubtful candidates are looked at in more ways.
-    """
-
-    beam: int = 4
-    candidates: int = 8
-    starts: int = 40
-    margin: float = 10.0
-    is_thorough: bool = False
-
-
-def doubtful(usual_score: float) -> float:
-    """Return what a score exceeds by chance in a few cases of a hundred only."""
-    return usual_score + 2 * np.sqrt(2 * usual_score)
+_MARGIN = 10  # how far a candidate may be behind the best one, in scores that noise gives
+_STARTS_PER_DIMENSION = 10
+_ROUNDING = 1e-6  # of zeros and ones
+_MOST_FOR_ALL_SETS = 10  # environments beside the reference
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +46,8 @@ class View:
     basis
         Directions of x that are free, one a row, ``(q, n)``. In these coordinates the mean
         precision is the identity.
-    precisions
-        Of the free directions, the found ones held constant, ``(E, q, q)``.
     span
-        Of the differences of the precisions.
+        Of the differences of the precisions of the free directions, the found ones held constant.
     sums
         Sums of squares and products of (1, found, free), ``(E, 1 + n, 1 + n)``.
     sizes
@@ -91,7 +57,6 @@ class View:
     """
 
     basis: Matrix
-    precisions: Matrix
     span: RankOne
     sums: Matrix
     sizes: Sizes
@@ -107,7 +72,7 @@ class View:
         basis = (axes * np.sqrt(scale)).T @ free
         frame = np.vstack([found, basis])
         sums = sums_of_products(moments.transformed(frame))
-        return cls(basis, inside, RankOne.of(inside, moments.sizes), sums, moments.sizes, frame)
+        return cls(basis, RankOne.of(inside, moments.sizes), sums, moments.sizes, frame)
 
     @property
     def n_given(self) -> int:
@@ -120,21 +85,11 @@ class View:
         q = len(self.basis)
         return (len(self.sizes) - 2) * (self.n_given + 1) + q * (q + 1) / 2
 
-    @property
-    def doubtful_score(self) -> float:
-        """Score above which a candidate is doubtful."""
-        return doubtful(self.usual_score)
-
-    @property
-    def determines_directions(self) -> bool:
-        """Whether two values of the conditional are equations enough to tell a direction by."""
-        return (len(self.sizes) - 2) * self.n_given >= 2 * (len(self.basis) - 1)
-
     def coordinates(self, rows: Matrix) -> Matrix:
         """Return the free part of rows of an encoder, with unit length."""
         x = np.linalg.solve(self.frame.T, rows.T).T[:, -len(self.basis) :]
         x[~x.any(axis=1), 0] = 1.0  # nothing is left of a row that was found: any will do
-        return x / np.linalg.norm(x, axis=1, keepdims=True)
+        return unit_rows(x)
 
     def along(self, directions: Matrix) -> Matrix:
         """Return the sums of (1, found, direction), ``(C, E, g + 1, g + 1)``."""
@@ -180,16 +135,21 @@ class Candidates:
             np.append(self.scores, others.scores),
         )
 
+    def independent_of(self, taken: IntMatrix) -> Candidates:
+        """Return those whose targets are no linear combination of others ``(k, E)``."""
+        left = self.targets - self.targets @ np.linalg.pinv(taken) @ taken
+        return self[np.abs(left).max(axis=1) > _ROUNDING]
+
     def best(self, n_kept: int | None, margin: float = np.inf) -> Candidates:
         """Return the best candidates with different targets, none too far behind the best one."""
         order = np.argsort(self.scores, kind="stable")
-        order = order[self.scores[order] <= self.scores[order[0]] + margin]
+        order = order[self.scores[order] <= self.scores.min(initial=np.inf) + margin]
         _, first = np.unique(self.targets[order], axis=0, return_index=True)
         return self[order[np.sort(first)[:n_kept]]]
 
 
 def candidates(
-    view: View, known: Candidates, rng: np.random.Generator, effort: Effort
+    view: View, taken: IntMatrix, known: Candidates, rng: np.random.Generator, n_kept: int
 ) -> Candidates:
     """Return candidates for the next latent, the best first.
 
@@ -197,41 +157,26 @@ def candidates(
     ----------
     view
         The data, given the latents found so far.
+    taken
+        Targets of the latents found so far ``(k, E)``, on which those of the next do not depend.
     known
-        Candidates from an earlier view; what was a latent then still is one.
+        Candidates from an earlier view: what was a latent then still is one.
     rng
         For the starts.
-    effort
-        How widely to search.
+    n_kept
+        Number of candidates.
     """
     q = len(view.basis)
     if q == 1:
-        return _with_best_targets(view, np.ones((1, 1)), 2 * len(view.sizes)).best(None)
-    margin = effort.margin * view.usual_score
-    by_power = rank_one_directions(view.span, rng, effort.starts * max(1, q // 4))
-    differences = view.precisions[1:] - view.precisions[0]
-    starts = distinct(np.vstack([by_power, combined_directions(differences, effort.starts // 5)]))
-    crude = _with_best_targets(view, starts, 2).best(effort.candidates).joined(known)
-    found = _refined(view, crude, margin).best(effort.candidates, margin)
-    is_clear = view.determines_directions and found.scores[0] < view.doubtful_score
-    if effort.is_thorough and not is_clear:
-        found = found.joined(_more_candidates(view, starts, crude, effort.candidates))
-    return found.best(effort.candidates, margin)
-
-
-def _more_candidates(view: View, starts: Matrix, crude: Candidates, n_kept: int) -> Candidates:
-    """Look for targets in more ways, where those that suit the starts may be wrong."""
-    annealed = _annealed(view, starts).best(n_kept)
-    found = annealed.joined(_refined(view, _swapped(annealed), np.inf))
-    if view.determines_directions:
-        changed = found.best(n_kept)
-        if changed.scores[0] > _HOPELESS * view.usual_score:
-            return found
-        return found.joined(_with_other_targets(view, changed))
-    # The score leads astray here, and starts may be closer to the truth than where they lead to.
-    for tried, n_changes in ((crude, 1), (annealed, 1), (crude.best(_CHANGED_TWICE), 2)):
-        found = found.joined(_with_other_targets(view, tried, n_changes))
-    return found
+        last = _with_best_targets(view, np.ones((1, 1)), 2 * len(view.sizes))
+        return last.independent_of(taken).best(n_kept)
+    margin = _MARGIN * view.usual_score
+    starts = rank_one_directions(view.span, rng, _STARTS_PER_DIMENSION * q)
+    crude = _with_best_targets(view, starts, 2).independent_of(taken).best(n_kept)
+    crude = crude.joined(known.independent_of(taken))
+    if not len(crude.scores):
+        return crude
+    return _refined(view, crude, margin).best(n_kept, margin)
 
 
 def _with_best_targets(view: View, directions: Matrix, n_rows: int) -> Candidates:
@@ -283,6 +228,22 @@ def target_splits(sums: Matrix, sizes: Sizes) -> IntMatrix:
     return np.concatenate(list((beyond != beyond[..., :1]).astype(np.intp)), axis=1)
 
 
+def possible_rows(row: IntMatrix) -> IntMatrix:
+    """Return other targets of a latent: all, or those that differ in one or two environments.
+
+    If the reference changes sides, all others do relative to it.
+    """
+    m = len(row) - 1
+    if m <= _MOST_FOR_ALL_SETS:
+        rows = np.insert(list(product((0, 1), repeat=m)), 0, 0, axis=1).astype(np.intp)
+    else:
+        flips = np.vstack([np.ones(m + 1), np.zeros(m + 1), np.eye(m + 1)[1:]]).astype(np.intp)
+        flips[:, 0] = 0
+        first, second = np.triu_indices(m + 2, k=1)
+        rows = row ^ flips[first] ^ flips[second]
+    return rows[rows.any(axis=1) & (rows != row).any(axis=1)]
+
+
 def target_scores(sums: Matrix, sizes: Sizes, rows: IntMatrix) -> Matrix:
     """Return the scores of targets ``(C, R, E)``, none of them empty, of the last variable.
 
@@ -303,72 +264,19 @@ def _deviance(sums: Matrix, sizes: Sizes) -> Matrix:
     return np.asarray(sizes * (2 * np.log(last) - np.log(sizes)), dtype=float)
 
 
-def _annealed(view: View, directions: Matrix) -> Candidates:
-    """Find targets and directions together, where directions are too uncertain to tell the targets.
-
-    The likelihood ratio gets a small weight at first, so that wrong targets do not lead astray.
-    """
-    for strength in _STRENGTHS[:-1]:
-        found = _with_best_targets(view, directions, 1)
-        directions = _refined(view, found, np.inf, _STEPS_PER_STRENGTH, strength).directions
-    return _refined(view, _with_best_targets(view, directions, 1), np.inf)
-
-
-def _swapped(found: Candidates) -> Candidates:
-    """Return the candidates with the reference on the other side."""
-    targets = 1 - found.targets
-    targets[:, 0] = 0
-    some = np.flatnonzero(targets.any(axis=1))
-    return Candidates(found.directions, targets, found.scores)[some]
-
-
-def _with_other_targets(view: View, found: Candidates, n_changes: int = 1) -> Candidates:
-    """Change the targets of each candidate in one or two environments, in the best ways.
-
-    Targets and direction depend on each other: directions take a few steps before the targets are
-    compared.
-    """
-    rows = neighbours(found.targets, n_changes)
-    which, place = np.nonzero(rows.any(axis=-1))
-    tried = Candidates(found.directions[which], rows[which, place], np.zeros(len(which)))
-    tried = _refined(view, tried, np.inf, 2 if view.determines_directions else 12)
-    order = np.lexsort([tried.scores, which])
-    rank = np.arange(len(which)) - np.searchsorted(which, which)
-    return _refined(view, tried[order[rank < _ROWS_TRIED]], np.inf)
-
-
-def neighbours(targets: IntMatrix, n_changes: int = 1) -> IntMatrix:
-    """Return the targets that differ in one environment, or in two, ``(C, R, E)``."""
-    flips = np.eye(targets.shape[1], dtype=np.intp)
-    flips[0] = 1  # if the reference changes sides, all others do relative to it
-    flips[:, 0] = 0
-    if n_changes == 2:
-        first, second = np.triu_indices(len(flips), k=1)
-        flips = flips[first] ^ flips[second]
-    return targets[:, None] ^ flips
-
-
-def _refined(
-    view: View,
-    found: Candidates,
-    margin: float,
-    n_steps: int = _MOST_STEPS,
-    strength: float = 1.0,
-) -> Candidates:
+def _refined(view: View, found: Candidates, margin: float) -> Candidates:
     """Minimise the scores over the directions, by a damped Newton method.
 
-    It ends when all candidates that are close to the best one have arrived. `strength` is the
-    weight of the likelihood ratio against the defect.
+    It ends when all candidates that are close to the best one have arrived.
     """
     forms, weights, constant = _log_forms(view, found.targets)
 
     def score(x: Matrix) -> Matrix:
         sizes = ((forms @ x[:, None, :, None])[..., 0] * x[:, None]).sum(axis=-1)
-        ratio = constant + (weights * np.log(sizes)).sum(axis=1)
-        return strength * ratio + view.span.defect(x)
+        return constant + (weights * np.log(sizes)).sum(axis=1) + view.span.defect(x)
 
     def expand(x: Matrix) -> tuple[Matrix, Matrix]:
-        gradient, hessian = _expanded(x, forms, strength * weights)
+        gradient, hessian = _expanded(x, forms, weights)
         of_defect = view.span.expand(x)
         return gradient + of_defect[0], hessian + of_defect[1]
 
@@ -377,7 +285,7 @@ def _refined(
         expand,
         score,
         _on_the_sphere,
-        max_steps=n_steps,
+        max_steps=STEPS_OF_A_CHANGE,
         tolerance=_ARRIVED,
         margin=margin,
     )

@@ -1,22 +1,20 @@
 """Directions x whose square x x' lies in the span of differences of symmetric matrices.
 
 The matrices are precisions of the environments, known up to noise. `RankOne` measures how far x x'
-is from their span in units of the noise; `rank_one_directions` and `combined_directions` find
-starts.
+is from their span in units of the noise; `rank_one_directions` finds starts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.likelihood.core._encoder import unit_rows
+
 Matrix = NDArray[np.floating]
 
-_MOST_COMBINATIONS = 4000
 _MOST_ITERATIONS = 300
 _SAME_DIRECTION = 1 - 1e-4
 _SMALLEST_GAP = 1e-3
@@ -93,37 +91,16 @@ def rank_one_directions(span: RankOne, rng: np.random.Generator, n_starts: int) 
     length = np.linalg.norm(span.components, axis=1, keepdims=True)
     basis = span.components / np.maximum(length, _TINY)  # zero where environments are alike
     q = int(np.sqrt(basis.shape[1]))
-    x = _unit_rows(rng.standard_normal((n_starts, q)))
+    x = unit_rows(rng.standard_normal((n_starts, q)))
     for _ in range(_MOST_ITERATIONS):
         projection = (_squares(x) @ basis.T) @ basis
-        new = _unit_rows((projection.reshape(-1, q, q) @ x[:, :, None])[:, :, 0] + 0.5 * x)
+        new = unit_rows((projection.reshape(-1, q, q) @ x[:, :, None])[:, :, 0] + 0.5 * x)
         change = np.abs(new - x).max()
         x = new
         if change < 1e-8:
             break
     closeness = ((_squares(x) @ basis.T) ** 2).sum(axis=1)
     return distinct(x[np.argsort(-closeness, kind="stable")])
-
-
-def combined_directions(differences: Matrix, n_kept: int) -> Matrix:
-    """Return directions of the small integer combinations that are closest to rank one.
-
-    Targets are zeros and ones, so that the combination that isolates a latent has small integer
-    weights more often than not.
-    """
-    weights = _integer_weights(len(differences))
-    combined = np.tensordot(weights, differences, 1)
-    squared = combined @ combined
-    size = (combined**2).sum(axis=(1, 2))
-    # The sum of lambda^4 over the square of the sum of lambda^2 is 1 for rank one, else smaller.
-    closeness = (squared**2).sum(axis=(1, 2)) / np.maximum(size**2, _TINY)
-    # Where nearly all has cancelled, noise is left.
-    relative = np.sqrt(size) / np.linalg.norm(weights, axis=1)
-    closeness[relative < 0.02 * np.median(relative)] = 0.0
-    best = np.argsort(-closeness, kind="stable")[: 4 * n_kept]
-    values, vectors = np.linalg.eigh(combined[best])
-    leading = np.abs(values).argmax(axis=1)
-    return distinct(vectors[np.arange(len(best)), :, leading])[:n_kept]
 
 
 def distinct(x: Matrix) -> Matrix:
@@ -136,29 +113,5 @@ def distinct(x: Matrix) -> Matrix:
     return x[kept]
 
 
-@lru_cache(maxsize=32)
-def _integer_weights(m: int) -> Matrix:
-    """Return small integer vectors of length m, one of each pair that differ in sign only."""
-    for largest in (2, 1):
-        if (2 * largest + 1) ** m <= _MOST_COMBINATIONS:
-            vectors = np.array(list(product(range(-largest, largest + 1), repeat=m)))
-            return vectors[len(vectors) // 2 + 1 :].astype(float)
-    vectors = list(np.eye(m))
-    for n_used in (2, 3):
-        used = list(combinations(range(m), n_used))
-        if len(vectors) + len(used) * 2 ** (n_used - 1) > _MOST_COMBINATIONS:
-            break
-        for positions in used:
-            for signs in product((1, -1), repeat=n_used - 1):
-                vector = np.zeros(m)
-                vector[list(positions)] = (1, *signs)
-                vectors.append(vector)
-    return np.array(vectors)
-
-
 def _squares(x: Matrix) -> Matrix:
     return (x[:, :, None] * x[:, None, :]).reshape(len(x), x.shape[1] ** 2)
-
-
-def _unit_rows(x: Matrix) -> Matrix:
-    return x / np.linalg.norm(x, axis=1, keepdims=True)

@@ -47,7 +47,8 @@ def reduced_basis(gram: Matrix) -> Matrix:
     The algorithm of Lenstra, Lenstra and Lovasz.
     """
     m = len(gram)
-    gram = gram + _RIDGE * np.trace(gram) * np.eye(m)
+    ridge = _RIDGE * np.trace(gram) + np.finfo(float).tiny  # all may be zero
+    gram = gram + ridge * np.eye(m)
     basis = np.eye(m)
     along, lengths = _orthogonalised(basis, gram)
     k = 1

@@ -7,42 +7,36 @@ moments of each environment. The cheapest sets are tried with the encoder and th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.nodes._selected import SelectedModel
-from crlearn.likelihood.search._local import climb
+from crlearn.likelihood.search._local import LEAST_GAIN, climb
+from crlearn.likelihood.targets._candidates import possible_rows
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 
-_MOST_FOR_ALL_SETS = 10  # environments beside the reference
-_SETS_PER_LATENT = 2
-_TRIED = 4
-_LEAST_GAIN = 5.0  # nats
-_HOPELESS = 50.0  # nats that a set may cost more before the encoder has followed
-_MOST_CHANGES = 10
-_RIDGE = 1e-6
+_TRIED = 4  # changes, before the targets are left as they are
+_RIDGE = 1e-6  # of the mean square of a feature
 
 
 def revised_targets(model: SelectedModel, found: Fit) -> tuple[SelectedModel, Fit]:
     """Change the targets of one latent at a time while the score rises."""
-    for _ in range(_MOST_CHANGES):
+    while True:
         better = _better_targets(model, found)
         if better is None:
-            break
+            return model, found
         model, found = better
-    return model, found
 
 
 def _better_targets(model: SelectedModel, found: Fit) -> tuple[SelectedModel, Fit] | None:
     """Return the first change that raises the score, the most promising ones tried first."""
     changes = sorted(_changes(model, found), key=lambda change: change[0])
     for cost, j, row in changes[:_TRIED]:
-        if cost > _HOPELESS:
+        if cost > model.hopeless:
             break
         pool = model.pool.copy()
         pool[j] = row
@@ -50,7 +44,7 @@ def _better_targets(model: SelectedModel, found: Fit) -> tuple[SelectedModel, Fi
             continue
         other = model.with_pool(pool)
         refitted = climb(other, other.refitted(found, found.graph))
-        if refitted.score > found.score + _LEAST_GAIN:
+        if refitted.score > found.score + LEAST_GAIN:
             return other, other.fitted(refitted.H, refitted.graph)
     return None
 
@@ -63,22 +57,8 @@ def _changes(model: SelectedModel, found: Fit) -> Iterator[tuple[float, int, Int
         costs = row_costs(
             model.products(H, j, parents), np.vstack([model.pool[j], rows]), model.hard
         )
-        for k in np.argsort(costs[1:], kind="stable")[:_SETS_PER_LATENT]:
-            yield float(costs[1 + k] - costs[0]), j, rows[k]
-
-
-def possible_rows(row: IntMatrix) -> IntMatrix:
-    """Return other sets of environments, without the reference: all, or those with two changes."""
-    m = len(row) - 1
-    if m <= _MOST_FOR_ALL_SETS:
-        sets = np.array(list(product((0, 1), repeat=m)), dtype=np.intp)
-        rows = np.insert(sets, 0, 0, axis=1)
-    else:
-        flips = [*combinations(range(1, m + 1), 1), *combinations(range(1, m + 1), 2)]
-        rows = np.tile(row, (len(flips), 1))
-        for changed, places in zip(rows, flips, strict=True):
-            changed[list(places)] ^= 1
-    return rows[rows.any(axis=1) & (rows != row).any(axis=1)]
+        best = 1 + costs[1:].argmin()
+        yield float(costs[best] - costs[0]), j, rows[best - 1]
 
 
 def row_costs(products: Matrix, rows: IntMatrix, hard: bool) -> Matrix:

@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 
 from crlearn.likelihood.core._encoder import LONGEST_STEP, unit_rows
 from crlearn.likelihood.core._moments import Moments
-from crlearn.likelihood.core._newton import Expansion, descend
+from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE, Expansion, descend
 from crlearn.likelihood.nodes._linear import conditioned, crossed, kronecker
-from crlearn.likelihood.targets._candidates import Candidates, Effort, View, candidates, doubtful
+from crlearn.likelihood.targets._candidates import Candidates, View, candidates
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
-
-_MOST_STEPS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +40,7 @@ class Peeling:
     usual_score
         Score that noise alone gives.
     others
-        Rows that might have been taken instead of the last one, and still may be taken.
+        Rows that came into question beside the last one, and still do.
     others_targets
         Their targets.
     """
@@ -54,59 +52,41 @@ class Peeling:
     others: Matrix
     others_targets: IntMatrix
 
-    @classmethod
-    def start(cls, n_variables: int, n_environments: int) -> Peeling:
-        """Return the answer that knows nothing."""
-        no_rows = np.zeros((0, n_variables))
-        no_targets = np.zeros((0, n_environments), dtype=np.intp)
-        return cls(no_rows, no_targets, 0.0, 0.0, no_rows, no_targets)
 
+def peel(moments: Moments, rng: np.random.Generator, n_answers: int) -> list[Peeling]:
+    """Return complete answers, the best first; none if the data show too few latents.
 
-def peel(moments: Moments, rng: np.random.Generator, effort: Effort) -> list[Peeling]:
-    """Return complete answers, the best first; none if the data show too few latents."""
-    beam = [Peeling.start(moments.n_variables, len(moments.sizes))]
-    root = View.of(moments, beam[0].encoder)
-    for n_found in range(moments.n_variables):
-        wider = _wider_at_first(effort, n_found)
-        longer = [new for answer in beam for new in _extended(moments, answer, rng, wider)]
-        longer = [_refitted(moments, root, answer) for answer in _best(longer, 2 * wider.beam)]
-        beam = _best(longer, wider.beam)
+    So many are kept side by side, and twice as many candidates for the next latent of each.
+    """
+    n, n_environments = moments.n_variables, len(moments.sizes)
+    no_rows, no_targets = np.zeros((0, n)), np.zeros((0, n_environments), dtype=np.intp)
+    beam = [Peeling(no_rows, no_targets, 0.0, 0.0, no_rows, no_targets)]
+    root = View.of(moments, no_rows)
+    for _ in range(n):
+        longer = [new for answer in beam for new in _extended(moments, answer, rng, 2 * n_answers)]
+        longer = [_refitted(moments, root, answer) for answer in _best(longer, 2 * n_answers)]
+        beam = _best(longer, n_answers)
     return beam
 
 
-def _wider_at_first(effort: Effort, n_found: int) -> Effort:
-    """Return the effort for the next latent: the first ones are the hardest to tell."""
-    if not effort.is_thorough or n_found > 1:
-        return effort
-    if n_found == 1:
-        return replace(effort, beam=3 * effort.beam)
-    return replace(effort, beam=4 * effort.beam, candidates=3 * effort.candidates)
-
-
 def _extended(
-    moments: Moments, answer: Peeling, rng: np.random.Generator, effort: Effort
+    moments: Moments, answer: Peeling, rng: np.random.Generator, n_candidates: int
 ) -> Iterator[Peeling]:
     """Yield the answer with one more latent, in all ways that come into question."""
     view = View.of(moments, answer.encoder)
-    known = Candidates(
-        view.coordinates(answer.others), answer.others_targets, np.zeros(len(answer.others))
-    )
-    found = candidates(view, known, rng, effort)
-    rows = found.directions @ view.basis
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    good = found.scores < 2 * view.usual_score
-    for j in range(len(rows)):
-        targets = np.vstack([answer.targets, found.targets[j]])
-        if np.linalg.matrix_rank(targets) == len(targets):
-            others = good & (np.arange(len(rows)) != j)
-            yield Peeling(
-                np.vstack([answer.encoder, rows[j]]),
-                targets,
-                answer.score + float(found.scores[j]),
-                answer.usual_score + view.usual_score,
-                rows[others],
-                found.targets[others],
-            )
+    others = view.coordinates(answer.others)
+    known = Candidates(others, answer.others_targets, np.zeros(len(others)))
+    found = candidates(view, answer.targets, known, rng, n_candidates)
+    rows = unit_rows(found.directions @ view.basis)
+    for j, score in enumerate(found.scores):
+        yield Peeling(
+            np.vstack([answer.encoder, rows[j]]),
+            np.vstack([answer.targets, found.targets[j]]),
+            answer.score + float(score),
+            answer.usual_score + view.usual_score,
+            np.delete(rows, j, axis=0),
+            np.delete(found.targets, j, axis=0),
+        )
 
 
 def _best(answers: list[Peeling], n_kept: int) -> list[Peeling]:
@@ -125,7 +105,7 @@ def _refitted(moments: Moments, root: View, answer: Peeling) -> Peeling:
     What is minimised is the sum of the scores with the defect of the first row alone: it is the
     only one whose conditional distribution does not determine it.
     """
-    if len(answer.encoder) == 1 or answer.score < doubtful(answer.usual_score):
+    if len(answer.encoder) == 1 or answer.score < answer.usual_score:
         return answer
     encoder, gain = _Partial.of(moments, root, answer.targets).minimised(answer.encoder)
     return replace(answer, encoder=encoder, score=answer.score - gain)
@@ -178,7 +158,7 @@ class _Partial:
             lambda H: self._expanded(H, free),
             self._value,
             moved,
-            max_steps=_MOST_STEPS,
+            max_steps=STEPS_OF_A_CHANGE,
             tolerance=1.0,
             longest=LONGEST_STEP,
         )
