@@ -8,7 +8,7 @@ import pytest
 
 from crlearn.graph import complete_graph
 from crlearn.likelihood import Fit
-from crlearn.likelihood.nodes._quadratic import QuadraticModel
+from crlearn.likelihood.nodes._polynomial import PolynomialModel
 from crlearn.likelihood.observational._model import RelevanceModel, has_hidden_units
 from crlearn.likelihood.observational._start import (
     Start,
@@ -41,7 +41,7 @@ class TestStartingRotations:
         assert 1 < len(found) <= 4
         for Q in found:
             np.testing.assert_allclose(Q @ Q.T, np.eye(3), atol=1e-9)
-        values = [QuadraticModel(y).value(Q) * len(y) for Q in found]
+        values = [PolynomialModel(y).value(Q) * len(y) for Q in found]
         assert (np.diff(values) > 0.9 * LEAST_GAIN).all()
 
     def test_one_is_the_best_of_many(self, squares: Any):

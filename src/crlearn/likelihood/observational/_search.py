@@ -1,6 +1,6 @@
 """Encoder, mechanisms and layers from one environment, by evidence.
 
-1. *Starts*: complete graphs from rotations that suit quadratic mechanisms
+1. *Starts*: complete graphs from rotations that suit cubic mechanisms
    (`observational._start`).
 2. *Sparse graphs*: the best of them lose the edges that they do not need
    (`observational._edges`).

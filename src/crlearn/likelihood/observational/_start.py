@@ -1,6 +1,6 @@
-"""Structures to start from: rotations that suit quadratic mechanisms, then complete graphs.
+"""Structures to start from: rotations that suit cubic mechanisms, then complete graphs.
 
-The cost of the rotations does not depend on the number of rows (`nodes._quadratic`). From each of
+The cost of the rotations does not depend on the number of rows (`nodes._polynomial`). From each of
 them encoder and mechanisms of all latents before are fitted by evidence; what is not needed fades.
 Mechanisms are sums with products of pairs; if hidden units of several parents help, they have
 these, too.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from crlearn.graph import complete_graph
 from crlearn.likelihood._fit import Fit
-from crlearn.likelihood.nodes._quadratic import QuadraticModel
+from crlearn.likelihood.nodes._polynomial import PolynomialModel
 from crlearn.likelihood.nodes._relevance import STEPS
 from crlearn.likelihood.observational._model import RelevanceModel
 from crlearn.likelihood.search._local import CLEAR, LEAST_GAIN
@@ -28,7 +28,7 @@ Run = Callable[..., list]  # applies a function to all items
 
 
 class Start(NamedTuple):
-    """A rotation and the log-likelihood of quadratic mechanisms there, in nats."""
+    """A rotation and the log-likelihood of cubic mechanisms there, in nats."""
 
     rotation: Matrix
     score: float
@@ -42,9 +42,9 @@ _RANDOM_ROTATIONS = 40  # cheap: their cost does not depend on the number of row
 def starting_rotations(
     y: Matrix, rng: np.random.Generator, n_starts: int, run: Run
 ) -> list[Matrix]:
-    """Return distinct rotations at which quadratic mechanisms fit best."""
+    """Return distinct rotations at which cubic mechanisms fit best."""
     n = y.shape[1]
-    model = QuadraticModel(y)
+    model = PolynomialModel(y)
     random = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(_RANDOM_ROTATIONS)]
     reached = [Start(Q, -value * len(y)) for Q, value in run(model.minimise, random)]
     return [start.rotation for start in distinct(reached)[:n_starts]]

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+
 import numpy as np
 import pytest
 
-from crlearn.likelihood.nodes._quadratic import QuadraticModel
+from crlearn.likelihood.nodes._polynomial import PolynomialModel
 
 
 def rotation(n: int, seed: int) -> np.ndarray:
@@ -28,26 +30,30 @@ def y() -> np.ndarray:
     return whitened_chain()[0]
 
 
-def quadratic(z: np.ndarray) -> np.ndarray:
-    """Return one, the columns, and their products in pairs."""
-    first, second = np.triu_indices(z.shape[1])
-    return np.column_stack([np.ones(len(z)), z, z[:, first] * z[:, second]])
+def cubic(z: np.ndarray) -> np.ndarray:
+    """Return one, the columns, and their products of two and three."""
+    columns = [
+        z[:, list(factors)].prod(axis=1)
+        for degree in range(4)
+        for factors in combinations_with_replacement(range(z.shape[1]), degree)
+    ]
+    return np.column_stack(columns)
 
 
 def residual(z: np.ndarray, j: int) -> np.ndarray:
-    given = quadratic(z[:, :j])
+    given = cubic(z[:, :j])
     return z[:, j] - given @ np.linalg.lstsq(given, z[:, j], rcond=None)[0]
 
 
 def test_the_value_is_that_of_regressions(y: np.ndarray):
     Q = rotation(4, 2)
     expected = sum(0.5 * np.log(np.mean(residual(y @ Q.T, j) ** 2)) for j in range(4))
-    assert QuadraticModel(y).value(Q) == pytest.approx(expected, abs=1e-5)
+    assert PolynomialModel(y).value(Q) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("seed", [3, 5])
 def test_derivatives_are_exact(y: np.ndarray, seed: int):
-    model, Q, step = QuadraticModel(y), rotation(4, seed), 1e-5
+    model, Q, step = PolynomialModel(y), rotation(4, seed), 1e-5
     point = model.expand(Q)
     moves = step * np.eye(6)
     slopes = [model.value(model.rotated(Q, m)) - model.value(model.rotated(Q, -m)) for m in moves]
@@ -62,7 +68,7 @@ def test_derivatives_are_exact(y: np.ndarray, seed: int):
 
 
 def test_minimise_never_goes_up_and_stays_a_rotation(y: np.ndarray):
-    model, Q = QuadraticModel(y), rotation(4, 4)
+    model, Q = PolynomialModel(y), rotation(4, 4)
     found, value = model.minimise(Q)
     assert value <= model.value(Q)
     assert value == pytest.approx(model.value(found), abs=1e-9)
@@ -71,7 +77,7 @@ def test_minimise_never_goes_up_and_stays_a_rotation(y: np.ndarray):
 
 def test_the_noises_of_a_chain_are_found():
     y, noise = whitened_chain(n_rows=5000)
-    model = QuadraticModel(y)
+    model = PolynomialModel(y)
     Q, _ = min((model.minimise(rotation(4, seed)) for seed in range(20)), key=lambda r: r[1])
     z = y @ Q.T
     for j in range(4):
@@ -81,6 +87,19 @@ def test_the_noises_of_a_chain_are_found():
 def test_one_variable():
     y = np.random.default_rng(0).standard_normal((100, 1))
     y = (y - y.mean()) / y.std()
-    Q, value = QuadraticModel(y).minimise(np.eye(1))
+    Q, value = PolynomialModel(y).minimise(np.eye(1))
     assert Q.shape == (1, 1)
     assert value == pytest.approx(0, abs=1e-7)
+
+
+def test_an_odd_function_shows():
+    """Quadratic mechanisms gain nothing on it: all products of three noises have mean zero."""
+    rng = np.random.default_rng(0)
+    cause = rng.standard_normal(5000)
+    z = np.column_stack([cause, np.sin(2 * cause) + 0.3 * rng.standard_normal(5000)])
+    z -= z.mean(axis=0)
+    y = z @ np.linalg.inv(np.linalg.cholesky(z.T @ z / len(z))).T
+    model = PolynomialModel(y)
+    Q, value = min((model.minimise(rotation(2, seed)) for seed in range(5)), key=lambda r: r[1])
+    assert value < -0.2
+    assert abs(np.corrcoef(y @ Q[0], cause)[0, 1]) > 0.99
