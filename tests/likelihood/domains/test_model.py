@@ -56,7 +56,9 @@ def test_derivatives(case: str):
     entries += 0.05 * np.random.default_rng(0).standard_normal(len(entries))
     found = likelihood(unpacked(entries))[1]
     exact = np.concatenate([found.unmixing.ravel(), found.mean, found.root.ravel()])
-    numeric = approx_fprime(entries, lambda entries: likelihood(unpacked(entries))[0], 1e-6)
+    numeric = np.asarray(
+        approx_fprime(entries, lambda entries: likelihood(unpacked(entries))[0], 1e-6)
+    )
     np.testing.assert_allclose(exact, numeric, atol=1e-4 * np.abs(numeric).max())
 
 
