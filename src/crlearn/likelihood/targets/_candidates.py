@@ -135,11 +135,6 @@ class Candidates:
             np.append(self.scores, others.scores),
         )
 
-    def independent_of(self, taken: IntMatrix) -> Candidates:
-        """Return those whose targets are no linear combination of others ``(k, E)``."""
-        left = self.targets - self.targets @ np.linalg.pinv(taken) @ taken
-        return self[np.abs(left).max(axis=1) > _ROUNDING]
-
     def best(self, n_kept: int | None, margin: float = np.inf) -> Candidates:
         """Return the best candidates with different targets, none too far behind the best one."""
         order = np.argsort(self.scores, kind="stable")
@@ -168,29 +163,38 @@ def candidates(
     """
     q = len(view.basis)
     if q == 1:
-        last = _with_best_targets(view, np.ones((1, 1)), 2 * len(view.sizes))
-        return last.independent_of(taken).best(n_kept)
+        return _with_best_targets(view, np.ones((1, 1)), taken, 2 * len(view.sizes)).best(n_kept)
     margin = _MARGIN * view.usual_score
     starts = rank_one_directions(view.span, rng, _STARTS_PER_DIMENSION * q)
-    crude = _with_best_targets(view, starts, 2).independent_of(taken).best(n_kept)
-    crude = crude.joined(known.independent_of(taken))
+    crude = _with_best_targets(view, starts, taken, 2).best(n_kept)
+    crude = crude.joined(known[_is_independent(known.targets, taken)])
     if not len(crude.scores):
         return crude
     return _refined(view, crude, margin).best(n_kept, margin)
 
 
-def _with_best_targets(view: View, directions: Matrix, n_rows: int) -> Candidates:
-    """Return each direction with the targets that suit it best, `n_rows` times at most."""
+def _with_best_targets(
+    view: View, directions: Matrix, taken: IntMatrix, n_rows: int
+) -> Candidates:
+    """Return each direction with the free targets that suit it best, `n_rows` times at most."""
     sums = view.along(directions)
     rows = target_splits(sums, view.sizes)
     scores = target_scores(sums, view.sizes, rows) + view.span.defect(directions)[:, None]
+    scores[~_is_independent(rows, taken)] = np.inf
     order = np.argsort(scores, axis=1, kind="stable")
     scores = np.take_along_axis(scores, order, axis=1)
     # Both orders may give the same targets, and with them the same score.
-    new = np.diff(scores, axis=1, prepend=-np.inf) > 1e-9 * np.abs(scores)
+    same = np.isclose(scores[:, 1:], scores[:, :-1], rtol=1e-9, atol=0)
+    new = np.isfinite(scores) & np.insert(~same, 0, True, axis=1)
     rank = np.where(new, np.cumsum(new, axis=1), n_rows + 1)
     which, place = np.nonzero(rank <= n_rows)
     return Candidates(directions[which], rows[which, order[which, place]], scores[which, place])
+
+
+def _is_independent(rows: IntMatrix, taken: IntMatrix) -> NDArray[np.bool_]:
+    """Whether targets ``(..., E)`` are no linear combination of others ``(k, E)``."""
+    left = rows - rows @ np.linalg.pinv(taken) @ taken
+    return np.abs(left).max(axis=-1) > _ROUNDING
 
 
 def sums_of_products(moments: Moments) -> Matrix:

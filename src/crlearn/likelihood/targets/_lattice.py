@@ -33,9 +33,12 @@ def lattice_targets(precisions: Matrix) -> IntMatrix:
     Parameters
     ----------
     precisions
-        Of x in each environment, ``(E, n, n)``; environment 0 is observational.
+        Of x in each environment, ``(E, n, n)``; environment 0 is observational. If their
+        differences are linearly dependent, there are no proposals.
     """
     differences = (precisions[1:] - precisions[0]).reshape(len(precisions) - 1, -1)
+    if np.linalg.matrix_rank(differences) < len(differences):
+        return np.zeros((0, len(precisions)), dtype=np.intp)
     basis = reduced_basis(differences @ differences.T)
     coordinates = np.rint(np.linalg.inv(basis)).astype(np.intp)
     return np.insert(zero_one_combinations(coordinates.T), 0, 0, axis=1)
@@ -47,8 +50,7 @@ def reduced_basis(gram: Matrix) -> Matrix:
     The algorithm of Lenstra, Lenstra and Lovasz.
     """
     m = len(gram)
-    ridge = _RIDGE * np.trace(gram) + np.finfo(float).tiny  # all may be zero
-    gram = gram + ridge * np.eye(m)
+    gram = gram + _RIDGE * np.trace(gram) * np.eye(m)
     basis = np.eye(m)
     along, lengths = _orthogonalised(basis, gram)
     k = 1
