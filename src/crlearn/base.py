@@ -79,7 +79,9 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         seed = int(check_random_state(self.get_params()["random_state"]).randint(2**31 - 1))
         start = time.perf_counter()
         result = self._algorithm(observations, side_information, seed)
-        self.result_ = replace(result, seconds=time.perf_counter() - start)
+        guarantee = result.guarantee.given(result.checks)
+        seconds = time.perf_counter() - start
+        self.result_ = replace(result, guarantee=guarantee, seconds=seconds)
         for check in self.result_.failed_checks:
             warn(f"{type(self).__name__}: {check}", AssumptionWarning, stacklevel=2)
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -101,14 +101,36 @@ class Guarantee:
         latents lie upstream of which, but no edges) or ``"none"``.
     text
         The same as a sentence, with the conditions.
+    intended
+        What would be guaranteed if all checks had passed; None if they did.
+    accounts_for
+        Names of checks whose failure the guarantee has taken into account already.
     """
 
     latents: LatentLevel
     graph: GraphLevel
     text: str
+    intended: Guarantee | None = None
+    accounts_for: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text
+
+    def given(self, checks: Sequence[Check]) -> Guarantee:
+        """Return what is left of the guarantee after checks of the assumptions it rests on."""
+        broken = [
+            check for check in checks if not check.passed and check.name not in self.accounts_for
+        ]
+        if not broken:
+            return self
+        failed = "; ".join(map(str, broken))
+        return Guarantee(
+            latents="none",
+            graph="none",
+            text=f"nothing is guaranteed, as not all assumptions were seen to hold. {failed}. If "
+            f"they held: {self.text}",
+            intended=self,
+        )
 
 
 @stored("result/check")
@@ -161,17 +183,20 @@ class Alternative:
         Nats of log evidence by which it is behind the answer.
     agreement
         Of its latents with those of the answer, layer by layer; 1 if the answer is the same.
+    is_reversed
+        Whether an ancestor of a latent in the answer is a descendant of it here.
     """
 
     adjacency: NDArray[np.bool_]
     layers: tuple[tuple[int, ...], ...] | None
     gap: float
     agreement: float
+    is_reversed: bool = False
 
     @property
     def is_another_answer(self) -> bool:
-        """Whether its latents are not those of the answer."""
-        return self.agreement < SAME_ANSWER
+        """Whether its latents are not those of the answer, or some cause each other in reverse."""
+        return self.is_reversed or self.agreement < SAME_ANSWER
 
     @property
     def is_close(self) -> bool:

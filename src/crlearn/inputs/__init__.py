@@ -24,7 +24,9 @@ from crlearn.inputs._span import (
     check_columns,
     check_enough_rows,
     choose_n_latents,
+    components_of,
     in_readable_units,
+    span_of_targets,
     whitening,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "check_enough_rows",
     "check_environment_sizes",
     "choose_n_latents",
+    "components_of",
     "in_readable_units",
     "intervened_rows",
     "is_wide",
@@ -51,6 +54,7 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
+    "span_of_targets",
     "unused_label_checks",
     "whitening",
 ]

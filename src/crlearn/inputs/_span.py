@@ -26,6 +26,10 @@ Matrix = NDArray[np.floating]
 _CONSTANT_TOLERANCE = 1e-14
 # Fewer rows show no layers.
 _FEWEST_ROWS_PER_LATENT = 3
+_RANK = "rank of X"
+# Share of the weakest direction's variance. In linear worlds of five latents with 1,000 and 10,000
+# rows, seeds 0 to 4, graphs were right up to 0.06 and wrong in one world of four from 0.1 on.
+_HARMLESS_NOISE = 0.02
 # Rows that are standardised at a time.
 _FEWEST_ROWS, _MOST_ROWS = 1024, 4096
 
@@ -110,21 +114,59 @@ def check_columns(
     """
     if variances is None:
         variances = _variances(X, scaling, enough)
-    rank = rank_of(variances)
-    or_more = " or more" if rank == len(variances) < min(X.shape) else ""
     n_constant = int(scaling.constant.sum())
-    n_varying = len(scaling.constant) - n_constant
-    checks = (
-        Check(
-            "columns vary",
-            n_constant == 0,
-            f"{n_constant} of {len(scaling.constant)} columns of X are constant and carry nothing",
-        ),
-        Check(
-            "rank of X", rank > 0, f"the {n_varying} columns that vary have rank {rank}{or_more}"
-        ),
+    vary = Check(
+        "columns vary",
+        n_constant == 0,
+        f"{n_constant} of {len(scaling.constant)} columns of X are constant and carry nothing",
     )
-    return rank, checks
+    return rank_of(variances), (vary,)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """How many dimensions X fills, and how much of it lies outside the leading ones.
+
+    Attributes
+    ----------
+    variances
+        Of the leading principal components of the standardised columns; some may be missing.
+    n_varying
+        Number of columns that vary: the sum of all variances.
+    n_rows
+        Number of rows.
+    """
+
+    variances: NDArray[np.floating]
+    n_varying: int
+    n_rows: int
+
+    @property
+    def value(self) -> int:
+        """The numerical rank."""
+        return rank_of(self.variances)
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether the columns are exact combinations of fewer latents."""
+        return self.value < min(self.n_varying, self.n_rows - 1, len(self.variances))
+
+    def check(self, n_latents: int) -> Check:
+        """Check that X is an exact mixture of so many latents, or one with harmless noise."""
+        is_all = len(self.variances) >= min(self.n_varying, self.n_rows)
+        rank = f"{self.value}{'' if is_all or self.value < len(self.variances) else ' or more'}"
+        said = f"the {self.n_varying} columns that vary have rank {rank}"
+        if self.value <= n_latents:
+            return Check(_RANK, True, said)
+        left_out = max(self.n_varying - float(self.variances[:n_latents].sum()), 0.0)
+        noise = left_out / (min(self.n_varying, self.n_rows - 1) - n_latents)
+        share = noise / float(self.variances[n_latents - 1])
+        detail = (
+            f"X has rank {rank}, and {n_latents} latents: measurement noise or a mixing that "
+            f"is not linear. {left_out / self.n_varying:.2g} of the variance is left out, and "
+            f"noise of that size would be {share:.2g} of the weakest direction that is kept"
+        )
+        return Check(_RANK, share < _HARMLESS_NOISE, detail)
 
 
 def _variances(
@@ -164,7 +206,15 @@ def check_enough_rows(n_rows: int, n_latents: int) -> None:
 def whitening(
     X: NDArray[np.floating], n_latents: int | None
 ) -> tuple[LinearEncoder, tuple[Check, ...]]:
-    """Return the map to the leading principal components with variance one, and column checks."""
+    """Return the map to the leading principal components with variance one, and checks."""
+    span, rank, checks = components_of(X, n_latents)
+    return span, (*checks, rank.check(span.n_latents))
+
+
+def components_of(
+    X: NDArray[np.floating], n_latents: int | None
+) -> tuple[LinearEncoder, Rank, tuple[Check, ...]]:
+    """Return the map to all principal components or as many as asked for, rank, column checks."""
     scaling = Scaling.of(X)
     components = _components(X, scaling, n_latents)
     rank, checks = check_columns(X, scaling, components.variances)
@@ -173,7 +223,23 @@ def whitening(
     if len(directions) != X.shape[1]:  # directions among the rows
         directions = scaling(X).T @ directions / np.sqrt(np.maximum(variances, 1e-300) * len(X))
     leading = _with_fixed_signs(directions) / np.sqrt(variances)
-    return LinearEncoder(leading.T / scaling.scale, scaling.mean), checks
+    span = LinearEncoder(leading.T / scaling.scale, scaling.mean)
+    n_varying = int((~scaling.constant).sum())
+    return span, Rank(components.variances, n_varying, len(X)), checks
+
+
+def span_of_targets(
+    X: NDArray[np.floating], n_latents: int | None, n_targets: int
+) -> tuple[LinearEncoder, tuple[Check, ...]]:
+    """Return the map to the span of the mixing, and checks.
+
+    Without a number of latents the rank is taken, if it stands out; else measurement noise fills
+    all dimensions, and what interventions can tell apart is the limit.
+    """
+    span, rank, checks = components_of(X, n_latents)
+    if n_latents is None and not rank.stands_out:
+        span = LinearEncoder(span.matrix[:n_targets], span.offset)
+    return span, (*checks, rank.check(span.n_latents))
 
 
 def _components(X: NDArray[np.floating], scaling: Scaling, n_latents: int | None) -> Components:

@@ -6,7 +6,7 @@ family's search, its models of a latent given its parents (`nodes`), what these 
 comes back with one record, `Fit`.
 """
 
-from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.domains._checks import domain_checks
@@ -15,7 +15,6 @@ from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains
 from crlearn.likelihood.interventional._search import fit_interventional
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
-from crlearn.likelihood.nodes._linear import FITS
 from crlearn.likelihood.observational._mechanisms import mechanisms_of
 from crlearn.likelihood.observational._model import RelevanceModel
 from crlearn.likelihood.observational._search import agreement, fit_observational

@@ -11,9 +11,48 @@ from numpy.typing import NDArray
 from crlearn.graph import Graph, adjacency_of, graph_of, layers, topological_order
 from crlearn.result import GoodnessOfFit
 
+# P-value below which a model is rejected: one fit in a thousand in error.
+FITS = 1e-3
+
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 IntMatrix = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """What is left of a latent depends on what it should not depend on.
+
+    Attributes
+    ----------
+    latent, environment
+        Where.
+    share
+        Of its variance, beyond chance.
+    p_value
+        Of independence.
+    """
+
+    latent: int
+    environment: int
+    share: float
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class FarRows:
+    """Rows that stand far out, and whether the answer hangs on them.
+
+    Attributes
+    ----------
+    places
+        Of the rows, in each environment.
+    matter
+        Whether the answer without them is another one.
+    """
+
+    places: tuple[NDArray[np.intp], ...]
+    matter: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +73,14 @@ class Fit:
         ``pool[j, e]`` is 0 where environment e leaves latent j alone; None for one environment.
     mechanisms, any_noise
         What the mechanisms are, and whether noises have densities of their own.
+    free_means
+        Whether each environment has a mean of its own that no mechanism explains.
     goodness_of_fit
-        Test against a model of its own for every environment.
+        Test of linear mechanisms against a model of its own for every environment.
+    dependence
+        Of nonlinear mechanisms' residuals, where it is largest.
+    far_rows
+        If there are any, and mechanisms are linear.
     edge_p_values, standard_errors
         Of the edges, 1 where there is none; of what each row of H has of the other latents.
     parameters
@@ -51,7 +96,10 @@ class Fit:
     pool: IntMatrix | None = None
     mechanisms: Literal["linear", "nonlinear"] = "linear"
     any_noise: bool = False
+    free_means: bool = False
     goodness_of_fit: GoodnessOfFit | None = None
+    dependence: Dependence | None = None
+    far_rows: FarRows | None = None
     edge_p_values: Matrix | None = None
     standard_errors: Matrix | None = None
     parameters: Any = None
@@ -61,6 +109,11 @@ class Fit:
     def score(self) -> float:
         """Penalised log-likelihood, in nats: larger is better."""
         return self.log_likelihood - self.price
+
+    @property
+    def fits(self) -> bool:
+        """Whether the test does not reject it."""
+        return self.goodness_of_fit is not None and self.goodness_of_fit.p_value >= FITS
 
     @property
     def adjacency(self) -> BoolMatrix:
@@ -96,7 +149,13 @@ class Fit:
             H=self.H[order],
             graph=graph_of(self.adjacency[among]),
             pool=None if self.pool is None else self.pool[order],
+            dependence=self._reordered_dependence(order),
             edge_p_values=None if self.edge_p_values is None else self.edge_p_values[among],
             standard_errors=None if self.standard_errors is None else self.standard_errors[among],
             alternatives=tuple(each.reordered(order) for each in self.alternatives),
         )
+
+    def _reordered_dependence(self, order: IntMatrix) -> Dependence | None:
+        if self.dependence is None:
+            return None
+        return replace(self.dependence, latent=int(np.argsort(order)[self.dependence.latent]))

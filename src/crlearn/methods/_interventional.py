@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from crlearn.inputs import Environments
 from crlearn.likelihood import FITS, Fit, Moments
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 
 _INVISIBLE = 0.01
+_TOLERATED = 0.05  # share of a residual's variance
 
 
 def visibility_check(moments: Moments, labels: NDArray[Any]) -> Check:
@@ -38,15 +40,48 @@ def _p_value_of_equality(moments: Moments, e: int) -> float:
     return float(chi2.sf(together - apart, n + n * (n + 1) // 2))
 
 
-def fit_check(name: str, fit: Fit) -> Check:
-    """Say how linear mechanisms fit; if they were given up, the test says nothing of the answer."""
-    test = fit.goodness_of_fit
+def fit_checks(name: str, fit: Fit, labels: NDArray[Any]) -> tuple[Check, ...]:
+    """Check that the fitted model explains every environment, and say whose means are free."""
+    test, worst = fit.goodness_of_fit, fit.dependence
     assert test is not None
     ratio = f"likelihood ratio {test.ratio:.0f} with {test.freedom} degrees of freedom"
     detail = f"{ratio}, p = {test.p_value:.2g}"
-    if fit.mechanisms == "linear":
-        return Check(name, test.p_value >= FITS, detail)
-    return Check(name, None, f"{detail} for linear latents; nonlinear ones were fitted")
+    if worst is None:
+        checks = [Check(name, fit.fits, detail)]
+    else:
+        left = (
+            f"linear mechanisms: {detail}; nonlinear ones were fitted, and other latents or the "
+            f"environment explain {worst.share:.2g} of the variance of a residual (that of "
+            f"z{worst.latent} in environment {labels[worst.environment]}, p = {worst.p_value:.2g})"
+        )
+        fits = worst.p_value >= FITS or worst.share < _TOLERATED
+        checks = [Check(name, fits, left)]
+    if fit.free_means:
+        means = "each environment has its own, as shared ones are rejected (batches, say)"
+        checks.append(Check("means of environments", True, means))
+    return tuple(checks)
+
+
+def far_rows_check(
+    fit: Fit, environments: Environments, order: NDArray[np.intp]
+) -> tuple[Check, ...]:
+    """Check that linear mechanisms have the same answer without rows that stand far out."""
+    if fit.dependence is not None:
+        return ()
+    name, far = "answer does not hang on few rows", fit.far_rows
+    if far is None:
+        return (Check(name, True, "no row stands far out of its environment"),)
+    rows = np.concatenate(
+        [
+            np.flatnonzero(environments.codes == e)[places]
+            for e, places in zip(order, far.places, strict=True)
+        ]
+    )
+    rows.sort()
+    listed = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
+    said = f"{len(rows)} of {len(environments.codes)} rows stand far out ({listed})"
+    without = "another one" if far.matter else "the same"
+    return (Check(name, not far.matter, f"{said}; without them the answer is {without}"),)
 
 
 def fit_details(fit: Fit) -> dict[str, Any]:

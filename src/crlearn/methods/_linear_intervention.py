@@ -53,11 +53,17 @@ from crlearn.inputs import (
     read_environments,
     reference_first,
     reference_of,
-    whitening,
+    span_of_targets,
 )
 from crlearn.likelihood import Moments, fit_interventional, grouped_targets, pools_of
-from crlearn.methods._interventional import fit_check, fit_details, visibility_check
-from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.methods._alternatives import alternatives_of, determination_check
+from crlearn.methods._interventional import (
+    far_rows_check,
+    fit_checks,
+    fit_details,
+    visibility_check,
+)
+from crlearn.result import Check, Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -90,7 +96,7 @@ def linear_intervention_crl(
     """Recover latents and graph; see the module's text."""
     hard = interventions == "hard"
     groups = group_environments(environments, targets)
-    span, column_checks = reduce_to_span(X, n_latents, groups)
+    span, column_checks = span_of_targets(X, n_latents, groups.n_targets)
     n = span.n_latents
     rows = by_environment(X @ span.matrix.T, environments, groups.order)
     moments = Moments.of(rows)
@@ -105,6 +111,7 @@ def linear_intervention_crl(
     )
     covered = np.isin(np.arange(n), groups.latent)
     known = fit.adjacency if hard else transitive_closure(fit.adjacency)
+    labels, alternatives = environments.labels[groups.order], alternatives_of(fit)
     encoder = in_readable_units(fit.H @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
@@ -117,9 +124,12 @@ def linear_intervention_crl(
             *groups.checks,
             _coverage_check(covered),
             check_environment_sizes(environments, n),
-            visibility_check(moments, environments.labels[groups.order]),
-            fit_check("single-node interventions fit", fit),
+            visibility_check(moments, labels),
+            *fit_checks("single-node interventions fit", fit, labels),
+            *far_rows_check(fit, environments, groups.order),
+            determination_check(n, alternatives),
         ),
+        alternatives=alternatives,
         goodness_of_fit=fit.goodness_of_fit if fit.mechanisms == "linear" else None,
         edge_p_values=fit.edge_p_values,
         encoder_standard_errors=fit.standard_errors,
@@ -179,15 +189,6 @@ def group_environments(
     return Groups(environments, order, latent, (reference_of(environments)[1],))
 
 
-def reduce_to_span(
-    X: Matrix, n_latents: int | None, groups: Groups
-) -> tuple[LinearEncoder, tuple[Check, ...]]:
-    """Return the map to the leading principal components, by default one for each target."""
-    span, checks = whitening(X, n_latents)
-    n = min(groups.n_targets, span.n_latents) if n_latents is None else n_latents
-    return LinearEncoder(span.matrix[:n], span.offset), checks
-
-
 def _guarantee(covered: NDArray[np.bool_], *, hard: bool) -> Guarantee:
     full = HARD_GUARANTEE if hard else SOFT_GUARANTEE
     if covered.all():
@@ -223,7 +224,8 @@ class LinearInterventionCRL(BaseCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; None: one for each environment beside the reference.
+        Number of latents; None: the rank of X, or, if noise fills all dimensions, one for each
+        target.
     interventions
         ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
         can be recovered then.

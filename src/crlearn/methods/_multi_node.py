@@ -48,11 +48,17 @@ from crlearn.inputs import (
     read_environments,
     reference_first,
     reference_of,
-    whitening,
+    span_of_targets,
 )
 from crlearn.likelihood import Moments, fit_interventional
-from crlearn.methods._interventional import fit_check, fit_details, visibility_check
-from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.methods._alternatives import alternatives_of, determination_check
+from crlearn.methods._interventional import (
+    far_rows_check,
+    fit_checks,
+    fit_details,
+    visibility_check,
+)
+from crlearn.result import Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -85,11 +91,12 @@ def multi_node_crl(
     """Recover latents, graph and targets; see the module's text."""
     hard = interventions == "hard"
     order = reference_first(environments)
-    span, column_checks = reduce_to_span(X, environments, n_latents)
+    span, column_checks = span_of_targets(X, n_latents, len(environments) - 1)
     rows = by_environment(X @ span.matrix.T, environments, order)
     rng = np.random.default_rng(seed)
     fit = fit_interventional(rows, None, hard=hard, mechanisms=mechanisms, rng=rng)
     fit = fit.causes_first()
+    labels, alternatives = environments.labels[order], alternatives_of(fit)
     encoder = in_readable_units(fit.H @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
@@ -101,25 +108,17 @@ def multi_node_crl(
             *column_checks,
             reference_of(environments)[1],
             check_environment_sizes(environments, span.n_latents),
-            visibility_check(Moments.of(rows), environments.labels[order]),
-            fit_check("interventions on sets of latents fit", fit),
+            visibility_check(Moments.of(rows), labels),
+            *fit_checks("interventions on sets of latents fit", fit, labels),
+            *far_rows_check(fit, environments, order),
+            determination_check(span.n_latents, alternatives),
         ),
+        alternatives=alternatives,
         goodness_of_fit=fit.goodness_of_fit if fit.mechanisms == "linear" else None,
         edge_p_values=fit.edge_p_values,
         encoder_standard_errors=fit.standard_errors,
         details=fit_details(fit),
     )
-
-
-def reduce_to_span(
-    X: Matrix, environments: Environments, n_latents: int | None
-) -> tuple[LinearEncoder, tuple[Check, ...]]:
-    """Return the map to the leading principal components, and checks of the columns."""
-    span, checks = whitening(X, n_latents)
-    if n_latents is None and span.n_latents == X.shape[1]:
-        # Measurement noise fills all dimensions; what interventions can tell apart is the limit.
-        span = LinearEncoder(span.matrix[: len(environments) - 1], span.offset)
-    return span, checks
 
 
 class MultiNodeCRL(BaseCRL):

@@ -46,10 +46,8 @@ from crlearn.likelihood import (
     mechanisms_of,
     some_rows,
 )
-from crlearn.methods._observational_checks import (
-    determination_check,
-    nonlinearity_check,
-)
+from crlearn.methods._alternatives import determination_check
+from crlearn.methods._observational_checks import nonlinearity_check
 from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.tags import stored
 
@@ -123,7 +121,11 @@ def observational_crl(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=GUARANTEE,
-        checks=(*column_checks, nonlinearity_check(fit), determination_check(fit, alternatives)),
+        checks=(
+            *column_checks,
+            nonlinearity_check(fit),
+            determination_check(len(fit.H), alternatives),
+        ),
         noise_encoder=MechanismNoise(latents, mechanisms_of(RelevanceModel(y), fit), scale),
         layers=fit.layers,
         alternatives=alternatives,

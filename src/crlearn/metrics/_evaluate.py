@@ -123,7 +123,8 @@ def _latents(model: FittedModel, X: Any, y: Any) -> Any:
 
 
 def _meaningful(result: Result) -> list[Metric]:
-    latents, graph = result.guarantee.latents, result.guarantee.graph
+    aimed_at = result.guarantee.intended or result.guarantee
+    latents, graph = aimed_at.latents, aimed_at.graph
     return [m for m in METRICS.values() if latents in m.latents or graph in m.graphs]
 
 

@@ -68,11 +68,11 @@ from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs import (
     Environments,
     check_environment_sizes,
+    components_of,
     in_readable_units,
     read_environments,
     reference_first,
     reference_of,
-    whitening,
 )
 from crlearn.likelihood import Moments
 from crlearn.methods import HARD_MULTI_NODE_GUARANTEE, SOFT_MULTI_NODE_GUARANTEE
@@ -318,9 +318,9 @@ def _number_of_latents(
     X: Matrix, n_environments: int, n_latents: int | None
 ) -> tuple[int, tuple[Check, ...]]:
     """Return what was asked for, or the rank of X, as far as there are environments."""
-    span, checks = whitening(X, n_latents)
+    span, rank, checks = components_of(X, n_latents)
     n = span.n_latents if n_latents is not None else min(span.n_latents, n_environments)
-    return n, checks
+    return n, (*checks, rank.check(n))
 
 
 def recover(

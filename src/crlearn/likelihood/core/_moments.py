@@ -45,23 +45,29 @@ class Moments:
         Around the environment's own mean, ``(E, n, n)``.
     sample
         Rows from which fourth moments can be had; None: rows are taken for Gaussian.
+    free_means
+        Whether each environment has a mean of its own that no mechanism explains; `means` are zero
+        then.
     """
 
     sizes: NDArray[np.intp]
     means: Matrix
     covariances: Matrix
     sample: Sample | None = None
+    free_means: bool = False
 
     @classmethod
-    def of(cls, environments: Sequence[Matrix]) -> Moments:
+    def of(cls, environments: Sequence[Matrix], *, free_means: bool = False) -> Moments:
         """Return the moments of the rows of each environment."""
+        means = np.array([rows.mean(axis=0) for rows in environments])
         return cls(
             np.array([len(rows) for rows in environments]),
-            np.array([rows.mean(axis=0) for rows in environments]),
+            0 * means if free_means else means,
             np.array(
                 [np.cov(rows.T, bias=True).reshape(2 * rows.shape[1:]) for rows in environments]
             ),
             Sample(tuple(environments), np.eye(environments[0].shape[1])),
+            free_means,
         )
 
     @property
@@ -86,6 +92,7 @@ class Moments:
             self.means @ matrix.T,
             matrix @ self.covariances @ matrix.T,
             None if self.sample is None else Sample(self.sample.rows, matrix @ self.sample.matrix),
+            self.free_means,
         )
 
     def pooled(self, weights: ArrayLike) -> Matrix:
@@ -109,19 +116,20 @@ class Moments:
         """Second moments of `quadratic_features` of whitened rows, ``(2, E, m, m)``.
 
         The features have mean zero, and for Gaussian rows the identity as their second moments.
-        Halves of the rows are kept apart: products of the two have no bias. None without rows.
+        Halves of the rows are kept apart: products of the two have no bias. Where means are free,
+        products are the only features. None without rows.
         """
         if self.sample is None:
             return None
-        return np.stack(
+        found = np.stack(
             [
-                _quadratic_moments(rows @ self.sample.matrix.T, mean, covariance)
-                for rows, mean, covariance in zip(
-                    self.sample.rows, self.means, self.covariances, strict=True
-                )
+                _quadratic_moments(rows @ self.sample.matrix.T, covariance)
+                for rows, covariance in zip(self.sample.rows, self.covariances, strict=True)
             ],
             axis=1,
         )
+        first = self.n_variables if self.free_means else 0
+        return found[:, :, first:, first:]
 
 
 def quadratic_features(y: Matrix) -> Matrix:
@@ -132,11 +140,12 @@ def quadratic_features(y: Matrix) -> Matrix:
     return np.concatenate([y, products], axis=1)
 
 
-def _quadratic_moments(rows: Matrix, mean: Matrix, covariance: Matrix) -> Matrix:
+def _quadratic_moments(rows: Matrix, covariance: Matrix) -> Matrix:
     """Return the second moments in two halves of some of the rows, each ``(m, m)``."""
-    m = len(mean) * (len(mean) + 3) // 2
+    n = len(covariance)
+    m = n * (n + 3) // 2
     most = min(_MOST_ROWS, _MOST_PRODUCTS // m**2)
-    some = rows[:: -(-len(rows) // most)] - mean
+    some = rows[:: -(-len(rows) // most)] - rows.mean(axis=0)
     whitened = np.linalg.solve(np.linalg.cholesky(covariance), some.T).T
     sums = np.zeros((2, m, m))
     for start in range(0, len(whitened), 2 * _BLOCK):

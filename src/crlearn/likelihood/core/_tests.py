@@ -106,7 +106,8 @@ class Linearised:
             for i in np.flatnonzero(masks[j, p]):
                 edges.setdefault((int(i), int(j)), []).append(len(columns))
                 columns.append(_score(residual, roots[:, i], means[:, i]))
-        return cls(np.stack(columns, axis=-1), edges, moments)
+        scores = np.stack(columns, axis=-1)
+        return cls(scores[:, n:] if moments.free_means else scores, edges, moments)
 
     @cached_property
     def inverse_information(self) -> Matrix:

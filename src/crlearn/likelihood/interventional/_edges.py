@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,13 @@ from crlearn.likelihood.core._encoder import off_diagonal
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.core._tests import Linearised
 from crlearn.likelihood.nodes._linear import LinearModel, alternatives, expand
+from crlearn.likelihood.search._local import CLEAR
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 
 _CLEAR = 200.0  # a statistic beyond any doubt
+_MOST_ALTERNATIVES = 6
 _NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
 
 
@@ -46,6 +50,26 @@ def prune(model: LinearModel, fit: Fit) -> Fit:
             break
         best = found
     return model.fitted(best.H, best.graph)
+
+
+def pruned_with_alternatives(
+    model: LinearModel, fit: Fit, others: Sequence[Fit]
+) -> tuple[LinearModel, Fit]:
+    """Prune a fit and others that are about as good; the best of them is the answer.
+
+    The rest are its alternatives, but for those with the same graph and targets.
+    """
+    close = [other for other in others if other.log_likelihood > fit.log_likelihood - CLEAR]
+    close.sort(key=lambda other: -other.log_likelihood)
+    found: list[tuple[LinearModel, Fit]] = []
+    for each in (fit, *close[:_MOST_ALTERNATIVES]):
+        own = model if each.pool is fit.pool else LinearModel(model.moments, each.pool, model.hard)
+        found.append((own, prune(own, each)))
+    found.sort(key=lambda pair: -pair[1].score)
+    distinct = {(str(each.pool), each.graph): each for _, each in reversed(found)}
+    model, best = found[0]
+    kept = sorted(distinct.values(), key=lambda each: -each.score)
+    return model, replace(best, alternatives=tuple(each for each in kept if each is not best))
 
 
 def edge_p_values(model: LinearModel, fit: Fit) -> Matrix:

@@ -5,6 +5,7 @@
 2. *With an order*: every latent is regressed on its predecessors over all environments that leave
    it alone; orders are searched by moving one latent at a time, and needless edges removed. This is
    the answer if it cannot be told from a Gaussian of its own for every environment.
+   If it can, and means of its own for every environment (batches) mend that, it has them.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
    revised on a larger part, and the encoder is fitted to all rows at the end.
 4. *Noise that is not Gaussian*: if densities of the noises gain more than they cost, encoder and
@@ -30,13 +31,18 @@ from crlearn.graph import (
     topological_order,
     transitive_closure,
 )
-from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._fit import FITS, FarRows, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import part_of_each
-from crlearn.likelihood.interventional._edges import edge_p_values, prune, standard_errors
+from crlearn.likelihood.interventional._checks import far_out, same_answer, worst_dependence
+from crlearn.likelihood.interventional._edges import (
+    edge_p_values,
+    pruned_with_alternatives,
+    standard_errors,
+)
 from crlearn.likelihood.interventional._start import MANY, fit_without_order
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
-from crlearn.likelihood.nodes._linear import FITS, LinearModel
+from crlearn.likelihood.nodes._linear import LinearModel
 from crlearn.likelihood.nodes._selected import SelectedModel
 from crlearn.likelihood.search._local import climb
 from crlearn.likelihood.search._orders import (
@@ -89,11 +95,14 @@ def fit_interventional(
     fit
         For soft interventions rows of its encoder are latents as their interventions leave them.
     """
-    moments = Moments.of(rows)
-    model, linear = _linear(moments, pool, hard, rng)
-    test = model.goodness_of_fit(linear)
-    if mechanisms == "linear" or (mechanisms == "auto" and test.p_value >= FITS):
+    model, linear = _linear(Moments.of(rows), pool, hard, rng)
+    if not linear.fits:
+        freed, found = _linear(Moments.of(rows, free_means=True), pool, hard, rng)
+        if found.fits:
+            model, linear, rows = freed, found, [each - each.mean(axis=0) for each in rows]
+    if mechanisms == "linear" or (mechanisms == "auto" and linear.fits):
         found = _with_any_noise(rows, model, linear) or _with_tests(model, linear)
+        found = replace(found, far_rows=_far_rows(rows, pool, model, linear, rng))
         if not hard:
             found = replace(found, H=rows_inside(model, found))
     else:
@@ -101,56 +110,83 @@ def fit_interventional(
         found = fit_nonlinear(rows, model.pool, starts, hard=hard, unknown_targets=pool is None)
         if hard:  # soft ones leave mixtures open, which densities would close without a meaning
             found = _nonlinear_with_any_noise(rows, found, linear) or found
-    return replace(found, goodness_of_fit=test)
+        found = replace(found, dependence=worst_dependence(rows, found, hard=hard))
+    return replace(
+        found, goodness_of_fit=linear.goodness_of_fit, free_means=model.moments.free_means
+    )
 
 
 def _linear(
     moments: Moments, pool: IntMatrix | None, hard: bool, rng: np.random.Generator
 ) -> tuple[LinearModel, Fit]:
-    """Fit linear mechanisms with Gaussian noise.
+    """Fit linear mechanisms with Gaussian noise, and test them.
+
+    The test is that of the order, every latent a function of all before it. Edges are dropped by a
+    criterion, not by a test: what weak ones were worth is no sign of other mechanisms.
 
     Where targets are unknown, the row of a latent under soft interventions is that of its noise
     inside them, and the mechanism outside is a regression on the rows of its ancestors: the model
     is that of hard ones.
     """
-    if pool is None:
-        model, fit = find_targets(moments, rng=rng)
-        fit = in_causal_order(prune(model, fit))
-        assert fit.pool is not None
-        return LinearModel(moments, fit.pool, hard=True), fit
-    model = LinearModel(moments, pool, hard)
-    return model, fit_linear(model, rng)
+    if pool is not None:
+        model = LinearModel(moments, pool, hard)
+        return model, fit_linear(model, rng)
+    model, found = find_targets(moments, rng=rng)
+    model, fit = pruned_with_alternatives(model, found, found.alternatives)
+    fit = in_causal_order(replace(fit, goodness_of_fit=model.goodness_of_fit(found)))
+    assert fit.pool is not None
+    return LinearModel(moments, fit.pool, hard=True), fit
 
 
 def fit_linear(model: LinearModel, rng: np.random.Generator) -> Fit:
     """Find encoder and graph: without order, then the best order, then without needless edges."""
     best = _fit_orders(model, rng)
     for _ in range(_MORE_ATTEMPTS):
-        fit = model.goodness_of_fit(best, quick=True)
+        test = model.goodness_of_fit(best, quick=True)
         # A fit that is bad, though not hopelessly, may be a local optimum.
-        if fit.p_value > FITS or fit.ratio > _HOPELESS * fit.freedom:
+        if test.p_value > FITS or test.ratio > _HOPELESS * test.freedom:
             break
         best = max(best, _fit_orders(model, rng), key=lambda found: found.score)
-    return prune(model, best)
+    _, fit = pruned_with_alternatives(model, best, best.alternatives)
+    return replace(fit, goodness_of_fit=model.goodness_of_fit(best))
+
+
+def _far_rows(
+    rows: Sequence[Matrix],
+    pool: IntMatrix | None,
+    model: LinearModel,
+    linear: Fit,
+    rng: np.random.Generator,
+) -> FarRows | None:
+    """Find rows that stand far out, and fit again without them."""
+    far = [far_out(each) for each in rows]
+    if not any(each.any() for each in far):
+        return None
+    near = [each[~out] for each, out in zip(rows, far, strict=True)]
+    moments = Moments.of(near, free_means=model.moments.free_means)
+    _, without = _linear(moments, pool, model.hard, rng)
+    matter = not same_answer(linear, without) or linear.fits != without.fits
+    return FarRows(tuple(map(np.flatnonzero, far)), matter)
 
 
 def _fit_orders(model: LinearModel, rng: np.random.Generator) -> Fit:
     """Return the best fit from several orders, every latent a function of all before it."""
     start = fit_without_order(model, rng)
     best: Fit | None = None
-    tried: set[tuple[int, ...]] = set()
+    tried, others = set[tuple[int, ...]](), list[Fit]()
     for n_tries, order in enumerate(_first_orders(model, start, rng), start=1):
         if tuple(order) in tried:
             continue
         tried.add(tuple(order))
         found = search_orders(model, start, order)
+        others += [found, *found.alternatives]
         if best is None or found.score > best.score:
             best = found
         value = -best.log_likelihood / model.n_rows
         if model.is_good(value, model.masks(best.graph), n_tries):
             break
     assert best is not None
-    return best
+    return replace(best, alternatives=tuple(each for each in others if each is not best))
 
 
 def _first_orders(model: LinearModel, H: Matrix, rng: np.random.Generator) -> Iterator[list[int]]:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from crlearn.graph import Graph, adjacency_of
-from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood._price import edge_prior, parameter_price
 from crlearn.likelihood.core._encoder import (
     LONGEST_STEP,
@@ -51,7 +51,6 @@ Masks = NDArray[np.floating]
 _MOST_STEPS = 100
 _TOLERANCE = 1e-11  # of F, which is of order one
 _WORST_VARIANCE = 1e100
-FITS = 1e-3  # p-value below which linear mechanisms are rejected: one fit in a thousand in error
 _TRIES = 6  # before a calibrated test may end it, too
 
 
@@ -167,9 +166,11 @@ class LinearModel:
         """Return the parameters that the saturated model has more."""
         n, n_environments = self.n, len(self.moments.sizes)
         used = self.pools.shares > 0
-        saturated = n_environments * (n + n * (n + 1) // 2)
-        regressions = int((masks.sum(axis=-1) * used).sum())
-        return saturated - (n * (n - 1) + 2 * int(used.sum()) + regressions)
+        covariances, means = n_environments * n * (n + 1) // 2, n_environments * n
+        variances = intercepts = int(used.sum())
+        coefficients = n * (n - 1) + int((masks.sum(axis=-1) * used).sum())
+        of_means = 0 if self.moments.free_means else means - intercepts
+        return covariances - variances - coefficients + of_means
 
 
 def objective(H: Matrix, pools: Pools, masks: Masks) -> Matrix:

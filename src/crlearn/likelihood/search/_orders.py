@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -69,10 +70,13 @@ def best_graph_at(model: NodeModel, H: Matrix) -> Graph:
 
 
 def search_orders(model: LinearModel, H: Matrix, order: Sequence[int]) -> Fit:
-    """Move one latent at a time to another place in the order while the likelihood rises."""
+    """Move one latent at a time to another place in the order while the likelihood rises.
+
+    Orders that were fitted and not taken are alternatives.
+    """
     now = list(order)
     best = model.fitted(H, complete_graph(now))
-    seen = {tuple(now)}
+    seen, others = {tuple(now)}, list[Fit]()
     while True:
         candidates = [move for move in _promising(model, best, now) if tuple(move) not in seen]
         candidates = candidates[:_PREDICTED_MOVES]
@@ -83,10 +87,12 @@ def search_orders(model: LinearModel, H: Matrix, order: Sequence[int]) -> Fit:
             seen.add(tuple(candidates[k]))
             found = model.fitted(best.H, complete_graph(candidates[k]), STEPS_OF_A_CHANGE)
             if found.score > best.score + LEAST_GAIN:
+                others.append(best)
                 best, now = found, candidates[k]
                 break
+            others.append(found)
         else:
-            return best
+            return replace(best, alternatives=tuple(others))
 
 
 def better_order_at(model: LinearModel, H: Matrix, order: list[int]) -> list[int]:

@@ -173,9 +173,7 @@ def candidates(
     return _refined(view, crude, margin).best(n_kept, margin)
 
 
-def _with_best_targets(
-    view: View, directions: Matrix, taken: IntMatrix, n_rows: int
-) -> Candidates:
+def _with_best_targets(view: View, directions: Matrix, taken: IntMatrix, n_rows: int) -> Candidates:
     """Return each direction with the free targets that suit it best, `n_rows` times at most."""
     sums = view.along(directions)
     rows = target_splits(sums, view.sizes)

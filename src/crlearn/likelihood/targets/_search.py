@@ -10,7 +10,7 @@ it: which edges are needed is decided later.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import complete_graph
-from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
-from crlearn.likelihood.nodes._linear import FITS, LinearModel, objective, predicted
+from crlearn.likelihood.nodes._linear import LinearModel, objective, predicted
 from crlearn.likelihood.search._local import LEAST_GAIN
 from crlearn.likelihood.search._orders import better_order_at, search_orders
 from crlearn.likelihood.targets._candidates import (
@@ -166,8 +166,11 @@ def _from_lattice(moments: Moments) -> list[_Answer]:
 
 
 def _repaired(answer: _Answer) -> _Answer:
-    """Change the targets of one latent, or its place in the order, while that helps."""
-    moments, seen = answer.model.moments, set[bytes]()
+    """Change the targets of one latent, or its place in the order, while that helps.
+
+    What was fitted and not taken are alternatives.
+    """
+    moments, seen, others = answer.model.moments, set[bytes](), list[Fit]()
     while True:
         H = answer.fit.H
         changes = [(targets, H) for targets in _other_targets(answer)]
@@ -180,8 +183,10 @@ def _repaired(answer: _Answer) -> _Answer:
             _Answer.fitted(moments, *change, max_steps=STEPS_OF_A_CHANGE) for change in changes
         ]
         best = min(found, key=_badness, default=answer)
+        others += [each.fit for each in (answer, *found)]
         if best.fit.score <= answer.fit.score + LEAST_GAIN:
-            return answer
+            kept = tuple(each for each in others if each is not answer.fit)
+            return replace(answer, fit=replace(answer.fit, alternatives=kept))
         answer = best
 
 

@@ -1,0 +1,147 @@
+"""What speaks against a fit: residuals that depend on other latents, and rows that stand far out.
+
+With the right latents and graph, what a mechanism leaves of a latent is independent of all latents
+that are not its descendants, in every environment that leaves the mechanism alone, and has the same
+variance there. Where a hard intervention cuts the latent off, the latent itself is. Mechanisms are
+regressed anew on one half of the rows, and judged on the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import chi2
+
+from crlearn.graph import transitive_closure
+from crlearn.likelihood._fit import FITS, Dependence, Fit
+from crlearn.likelihood.core._encoder import unit_rows
+from crlearn.likelihood.core._subsample import part_of_each
+from crlearn.likelihood.nodes._basis import RIDGE, Basis
+from crlearn.result import SAME_ANSWER
+
+Matrix = NDArray[np.floating]
+
+_ROWS = 10_000  # of an environment
+_LEVEL = 0.01  # that Gaussian rows have one far out in an environment
+_ROUNDS = 5
+
+
+def far_out(rows: Matrix) -> NDArray[np.bool_]:
+    """Return which rows stand farther out than any of so many Gaussian ones should.
+
+    Mean and covariance are those of the rows that do not, and the median of all distances is that
+    of Gaussian ones, so that heavy tails alone do not count.
+    """
+    n_rows, n = rows.shape
+    far = np.zeros(n_rows, dtype=bool)
+    limit = chi2.isf(_LEVEL / n_rows, n)
+    for _ in range(_ROUNDS):
+        near = rows[~far]
+        if len(near) <= 2 * n:
+            return np.zeros(n_rows, dtype=bool)
+        covariance = np.cov(near.T).reshape(n, n)
+        centred = rows - near.mean(axis=0)
+        distance = np.einsum("ij,ij->i", centred @ np.linalg.pinv(covariance), centred)
+        now = distance * (chi2.median(n) / np.median(distance)) > limit
+        if (now == far).all():
+            break
+        far = now
+    return far
+
+
+def same_answer(one: Fit, other: Fit) -> bool:
+    """Whether two fits to rows in the same coordinates have the same latents and ancestors."""
+    cosines = np.abs(unit_rows(one.H) @ unit_rows(other.H).T)
+    own, theirs = linear_sum_assignment(-cosines)
+    ancestors = transitive_closure(other.adjacency)[np.ix_(theirs, theirs)]
+    same = transitive_closure(one.adjacency) == ancestors
+    return bool(cosines[own, theirs].mean() >= SAME_ANSWER and same.all())
+
+
+def worst_dependence(rows: Sequence[Matrix], fit: Fit, *, hard: bool) -> Dependence:
+    """Return where residuals clearly depend most on what they should not depend on.
+
+    P-values are those of all tests together. A dependence that may well be chance is none.
+    """
+    assert fit.pool is not None
+    latents = [each @ fit.H.T for each in part_of_each(rows, _ROWS)]
+    found = [
+        dependence
+        for j in range(len(fit.H))
+        for dependence in _dependences(latents, fit, j, hard=hard)
+    ]
+    clear = [each for each in found if each.p_value * len(found) < FITS]
+    worst = max(clear or found, key=lambda each: each.share)
+    return replace(worst, p_value=min(worst.p_value * len(found), 1.0))
+
+
+def _dependences(
+    latents: Sequence[Matrix], fit: Fit, j: int, *, hard: bool
+) -> Iterator[Dependence]:
+    """Yield what is left of a latent in each environment, regressed on its non-descendants."""
+    assert fit.pool is not None
+    below = transitive_closure(fit.adjacency)[j]
+    others = np.flatnonzero(~below & (np.arange(len(below)) != j))
+    for p in np.unique(fit.pool[j]):
+        inside = np.flatnonzero(fit.pool[j] == p)
+        parents = [] if hard and p else list(fit.graph[j])
+        first = np.concatenate([latents[e][::2] for e in inside])
+        regression = _Regression.of(first[:, parents], first[:, j])
+        left = [latents[e][1::2] for e in inside]
+        residuals = [each[:, j] - regression(each[:, parents]) for each in left]
+        total = np.concatenate(residuals).var()
+        for e, given, residual in zip(inside, left, residuals, strict=True):
+            share, p_value = _explained(residual, given[:, others], total)
+            yield Dependence(j, int(e), share, p_value)
+
+
+def _explained(residual: Matrix, given: Matrix, variance: float) -> tuple[float, float]:
+    """Return the share of the variance that others explain, and the p-value of independence.
+
+    What explains it is a constant, the others and their squares, and, as another variance than in
+    the other environments is no noise of theirs either, the environment.
+    """
+    n_rows = len(residual)
+    basis = np.column_stack([np.ones(n_rows), given, given**2])
+    basis /= np.linalg.norm(basis, axis=0)
+    left = residual - basis @ np.linalg.lstsq(basis, residual, rcond=None)[0]
+    freedom = basis.shape[1]
+    of_means = float(1 - (left**2).mean() / (residual**2).mean())
+    squares = left**2 / variance - 1
+    of_variance = float(abs(squares.mean()))
+    p_of_means = float(chi2.sf(n_rows * of_means, freedom))
+    p_of_variance = float(chi2.sf(n_rows * of_variance**2 / squares.var(), 1))
+    if p_of_means < p_of_variance:
+        return of_means, p_of_means
+    return of_variance, p_of_variance
+
+
+@dataclass(frozen=True, eq=False)
+class _Regression:
+    """A smooth function of the parents, in their standard units."""
+
+    basis: Basis | None
+    mean: Matrix
+    scale: Matrix
+    coefficients: Matrix
+
+    @classmethod
+    def of(cls, parents: Matrix, child: Matrix) -> _Regression:
+        if not parents.shape[1]:
+            return cls(None, np.zeros(0), np.zeros(0), child.mean(keepdims=True))
+        mean, scale = parents.mean(axis=0), parents.std(axis=0)
+        standard = (parents - mean) / scale
+        basis = Basis.plain(parents.shape[1]).fitted_to([(standard, child - child.mean())])
+        features = basis(standard).values.astype(float)
+        gram = features.T @ features
+        gram[np.diag_indices_from(gram)] += RIDGE * np.trace(gram) / len(gram)
+        return cls(basis, mean, scale, np.linalg.solve(gram, features.T @ child))
+
+    def __call__(self, parents: Matrix) -> Matrix:
+        if self.basis is None:
+            return np.full(len(parents), self.coefficients[0])
+        return self.basis((parents - self.mean) / self.scale).values @ self.coefficients

@@ -1,0 +1,66 @@
+"""Competing structures: what else would explain the data, and whether that is another answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from crlearn.graph import transitive_closure
+from crlearn.likelihood import Fit
+from crlearn.result import CLOSE, SAME_ANSWER, Alternative, Check
+
+Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
+
+
+def alternatives_of(fit: Fit) -> tuple[Alternative, ...]:
+    """Return the competing structures of a fit to whitened rows, the best first.
+
+    Where rows are white, the correlation of two latents is the cosine of their rows of encoders.
+    """
+    found = []
+    for other in fit.alternatives:
+        cosines = np.abs(_directions(fit.H) @ _directions(other.H).T)
+        own, theirs = linear_sum_assignment(-cosines)
+        adjacency = other.adjacency[np.ix_(theirs, theirs)]
+        found.append(
+            Alternative(
+                adjacency=adjacency,
+                layers=None,
+                gap=max(fit.score - other.score, 0.0),
+                agreement=float(cosines[own, theirs].mean()),
+                is_reversed=contradicts(fit.adjacency, adjacency),
+            )
+        )
+    return tuple(sorted(found, key=lambda other: other.gap))
+
+
+def contradicts(one: BoolMatrix, other: BoolMatrix) -> bool:
+    """Whether a latent is an ancestor of another one here, and a descendant of it there."""
+    return bool((transitive_closure(one) & transitive_closure(other).T).any())
+
+
+def determination_check(n_latents: int, alternatives: Sequence[Alternative]) -> Check:
+    """Check that no other answer explains the data as well."""
+    name = "structure is determined by the data"
+    if n_latents == 1:
+        return Check(name, True, "a single latent has no structure")
+    others = [other for other in alternatives if other.is_another_answer]
+    if not others:
+        return Check(name, True, f"{len(alternatives)} competing structures, all the same answer")
+    best = min(others, key=lambda other: other.gap)
+    differs = "its causes are in another order" if best.is_reversed else f"below {SAME_ANSWER}"
+    detail = (
+        f"the best competing structure with another answer (agreement {best.agreement:.2f}, "
+        f"{differs}) is {best.gap:.1f} nats behind, and {CLOSE:.0f} are asked for"
+    )
+    if best.is_close:
+        return Check(name, False, f"{detail}; see result_.alternatives")
+    return Check(name, True, detail)
+
+
+def _directions(H: Matrix) -> Matrix:
+    return H / np.linalg.norm(H, axis=1, keepdims=True)
