@@ -96,6 +96,7 @@ def status(folder: SweepFolder) -> None:
 
     sweep = Sweep.read(folder)
     _say_status(sweep)
+    _say_what_is_left_aside(sweep)
     failures = [record for record in sweep.records() if not record.is_done]
     for record in failures[:_MOST_FAILURES]:
         _show.say(f"{record.status}: {record.method}, seed {record.seed}: {record.error}")
@@ -133,9 +134,23 @@ def _say_status(sweep: Sweep) -> None:
         )
 
 
+def _say_what_is_left_aside(sweep: Sweep) -> None:
+    n_other = sweep.progress().of_other_code
+    if n_other:
+        _show.say(
+            f"{n_other} results in runs.jsonl were made when crlearn's code was another one. They "
+            "are left aside; bench run does what is left with the code of now."
+        )
+
+
 def _show_table(sweep: Sweep):
     from crlearn.bench import compare
 
+    if not sweep.is_of_this_code:
+        _show.say_warning(
+            f"crlearn {sweep.version} made these results when its code was another one; bench run "
+            "makes them anew."
+        )
     comparison = compare(sweep.study, sweep.summary())
     _show.show_lines(
         comparison.columns,
