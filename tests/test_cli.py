@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import crlearn
+import crlearn.files
 from crlearn.cli import app
 from crlearn.cli._choices import methods, read_settings, read_value, worlds
 from crlearn.cli._files import TABLE_TYPES, Run, read_data
@@ -293,6 +297,31 @@ class TestFit:
         (tmp_path / "file").write_text("in the way")
         said = bad("fit {} --method PCABaseline --out {}", world, tmp_path / "file" / "run")
         assert "cannot be read or written" in said
+
+    @pytest.mark.parametrize("name", ["model.crl", "latents.csv", "result.json", "graph.gml"])
+    def test_a_full_disk(
+        self, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ):
+        model = crlearn.PCABaseline(n_latents=2).fit(read_data(world).X)
+        graph = np.array([[False, True], [False, False]])
+        model.result_ = replace(model.result_, adjacency=graph)
+        monkeypatch.setattr("crlearn.cli._choices.build_method", lambda *_: model)
+        monkeypatch.setattr(crlearn.PCABaseline, "fit", lambda *_: model)
+        replacing = crlearn.files.replacing
+
+        @contextmanager
+        def on_a_full_disk(path: Path) -> Iterator[Path]:
+            with replacing(path) as draft:
+                yield draft
+                if Path(path).name == name:  # the last bytes do not go to the disk
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+        for module in ("files", "data._convert", "cli._files"):
+            monkeypatch.setattr(f"crlearn.{module}.replacing", on_a_full_disk)
+        said = bad("fit {} --method PCABaseline --out {}", world, tmp_path / "run")
+        file = tmp_path / "run" / name
+        assert f"'{file}' cannot be read or written: No space left on device. Free some" in said
+        assert not file.exists()
 
     def test_a_recovered_graph_is_written_and_an_old_one_removed(self, tmp_path: Path, world: Path):
         dataset = read_data(world)

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
-from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
 from crlearn.bench._execute import Record
 from crlearn.exceptions import CorruptFileError
+from crlearn.files import naming, write_whole
 
 RUNS = "runs.jsonl"
 _CLAIMS = ".claims"
@@ -63,7 +63,7 @@ class Store:
         """Write a record so that it outlives this process, and hand its claim back."""
         line = record.to_json().encode("ascii") + b"\n"
         with self.locked():
-            with self.file.open("ab+") as file:
+            with naming(self.file), self.file.open("ab+") as file:
                 file.write(line if _ends_a_line(file) else b"\n" + line)
                 file.flush()
                 os.fsync(file.fileno())
@@ -80,15 +80,7 @@ class Store:
             whole = [line for line in lines if _is_json(line)]
             n_dropped = sum(bool(line.strip()) for line in lines) - len(whole)
             if n_dropped or (content and not content.endswith(b"\n")):
-                draft = self.file.with_name(f".{RUNS}.{uuid4().hex}")
-                try:
-                    with draft.open("wb") as file:
-                        file.writelines(line + b"\n" for line in whole)
-                        file.flush()
-                        os.fsync(file.fileno())
-                    draft.replace(self.file)
-                finally:
-                    draft.unlink(missing_ok=True)
+                write_whole(self.file, b"".join(line + b"\n" for line in whole))
         return n_dropped
 
     def claim(self, key: str) -> bool:

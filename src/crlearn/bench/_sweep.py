@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from crlearn import __version__
 from crlearn.bench import _code
@@ -18,6 +17,7 @@ from crlearn.bench._store import RUNS, Store
 from crlearn.bench._study import Study
 from crlearn.bench._summary import Row, read_summary, summarise
 from crlearn.exceptions import CorruptFileError
+from crlearn.files import write_whole
 
 MANIFEST = "study.json"
 SUMMARY = "summary.json"
@@ -164,9 +164,4 @@ def is_sweep(folder: Path) -> bool:
 
 def write_at_once(path: Path, content: Any) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of it."""
-    draft = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        draft.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

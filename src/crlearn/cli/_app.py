@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from crlearn.exceptions import AssumptionWarning, DivergenceError
 
 # What the user can mend; everything else is a mistake of ours and keeps its traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, DivergenceError, MemoryError)
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _OneLineErrors(TyperGroup):
@@ -38,7 +40,11 @@ class _OneLineErrors(TyperGroup):
 
 def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
-        return f"'{error.filename}' cannot be read or written: {error.strerror}."
+        place = "A file" if error.filename is None else f"'{error.filename}'"
+        said = f"{place} cannot be read or written: {error.strerror}."
+        if error.errno in _DISK_IS_FULL:
+            said += " Free some space on that disk, or write to another one."
+        return said
     if isinstance(error, MemoryError):
         return f"There is not enough memory. Use fewer rows, features or latents. {error}"
     return str(error)

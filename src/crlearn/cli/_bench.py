@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crlearn.cli import _show
+from crlearn.files import write_whole
 
 if TYPE_CHECKING:
     from crlearn.bench import Sweep
@@ -117,7 +118,7 @@ def table(folder: SweepFolder) -> None:
         "table.csv": comparison.to_csv(),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_whole(folder / name, text)
     _show.say(f"wrote {', '.join(str(folder / name) for name in texts)}")
 
 

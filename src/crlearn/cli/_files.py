@@ -16,6 +16,7 @@ from crlearn import persist
 from crlearn.base import BaseCRL, latents_of
 from crlearn.data import TABLE_TYPES, Dataset, read_table, table_columns, write_table
 from crlearn.exceptions import CorruptFileError
+from crlearn.files import replacing, write_whole
 from crlearn.result import Result
 
 OWN_TYPE = ".crl"
@@ -133,11 +134,12 @@ class Run:
         self.model.save(files[0])
         latents = np.asarray(latents_of(self.model, dataset.X, dataset.y))
         write_table(Dataset(latents, dataset.y, names=result.latent_names), files[1])
-        files[2].write_text(_as_json(self.summary(dataset)), encoding="utf-8")
+        write_whole(files[2], _as_json(self.summary(dataset)))
         graph_file = folder / "graph.gml"
         graph_file.unlink(missing_ok=True)  # of an earlier fit into this folder
         if result.graph is not None:
-            nx.write_gml(result.graph, graph_file)
+            with replacing(graph_file) as draft:
+                nx.write_gml(result.graph, draft)
             files.append(graph_file)
         return files
 
