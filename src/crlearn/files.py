@@ -1,4 +1,7 @@
-"""Writing files: a file appears whole or not at all, and an error of the system names it."""
+"""Writing files: a file appears whole or not at all, and an error of the system names it.
+
+Nothing heavy is imported here, so that the command line can look at files before it does anything.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
+
+TABLE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
 
 
 @contextmanager

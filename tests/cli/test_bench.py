@@ -205,9 +205,7 @@ class TestRun:
         assert "no profile 'huge'. It has: full, quick" in bad(
             "run {} --profile huge --out {}", study, out
         )
-        assert "'missing.toml' cannot be read or written: No such file" in bad(
-            "run missing.toml --out {}", out
-        )
+        assert "There is no file 'missing.toml'." in bad("run missing.toml --out {}", out)
         assert "either 'jobs' or 'scheduler'" in bad(
             "run {} --jobs 2 --scheduler tcp://127.0.0.1:1 --out {}", study, out
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crlearn.cli import _show
+from crlearn.cli._paths import check_is_file, check_is_folder
 from crlearn.files import write_whole
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ bench = typer.Typer(
 StudyName = Annotated[str, typer.Argument(help="Name of a study, or a .toml file of your own.")]
 SweepFolder = Annotated[Path, typer.Argument(help="Folder of bench run.")]
 _MOST_FAILURES = 20
+_MAKES_ONE = "crlearn bench run STUDY --out FOLDER"
 
 
 @bench.command("list")
@@ -33,6 +35,8 @@ def list_all() -> None:
 @bench.command()
 def show(study: StudyName) -> None:
     """Show what a study runs, and what was published."""
+    if study.endswith(".toml"):
+        check_is_file(Path(study))
     from crlearn.bench import Plan, load_study
 
     found = load_study(study)
@@ -70,6 +74,8 @@ def run(
     ] = False,
 ) -> None:
     """Run a study, or what is left of it; the same command again goes on where it stopped."""
+    if study.endswith(".toml"):
+        check_is_file(Path(study))
     from crlearn.bench import run_study
 
     try:
@@ -93,6 +99,7 @@ def run(
 @bench.command()
 def status(folder: SweepFolder) -> None:
     """Say how many runs are done, failed and left, and why those failed that did."""
+    check_is_folder(folder, _MAKES_ONE)
     from crlearn.bench import Sweep
 
     sweep = Sweep.read(folder)
@@ -108,6 +115,7 @@ def status(folder: SweepFolder) -> None:
 @bench.command()
 def table(folder: SweepFolder) -> None:
     """Print paper and ours side by side; write table.md, table.tex and table.csv."""
+    check_is_folder(folder, _MAKES_ONE)
     from crlearn.bench import Sweep
 
     sweep = Sweep.read(folder)

@@ -16,13 +16,12 @@ import numpy as np
 
 from crlearn.data._dataset import Dataset, listed
 from crlearn.exceptions import import_extra
-from crlearn.files import replacing
+from crlearn.files import TABLE_TYPES, replacing
 
 # How a missing number may be written; labels may read like these and are labels all the same.
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A")
 
 # The endings of the files that hold tables.
-TABLE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
 
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
