@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -142,6 +143,14 @@ class TestAppending:
         assert store.read() == {"a": A, "b": B}
         assert store.n_unreadable == 1
         assert store.file.read_bytes().count(b"\n") == 3
+
+    def test_a_full_disk(self, store: Store, monkeypatch: pytest.MonkeyPatch):
+        def fail(_: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("crlearn.bench._store.os.fsync", fail)
+        with pytest.raises(OSError, match=r"No space left on device: '.*runs\.jsonl'"):
+            store.append(A)
 
     def test_every_line_is_whole_at_once(self, store: Store):
         store.append(A)
