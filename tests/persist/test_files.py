@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -84,7 +85,10 @@ class TestHostileFiles:
     @pytest.fixture
     def good(self, tmp_path: Path) -> Path:
         X = np.random.default_rng(0).normal(size=(20, 3))
-        PCABaseline().fit(X).save(tmp_path / "model.crl")
+        model = PCABaseline().fit(X)
+        # With its last digit changed, this text is still the same number.
+        model.result_ = replace(model.result_, seconds=0.1 + 0.2)
+        model.save(tmp_path / "model.crl")
         return tmp_path / "model.crl"
 
     def forged(self, tmp_path: Path, content: Any, version: int = FORMAT) -> Path:
@@ -103,7 +107,7 @@ class TestHostileFiles:
     def test_a_bit_that_is_another_one(self, good: Path):
         """Wherever it is: in the numbers, in the header, or in what describes the two."""
         data = good.read_bytes()
-        for place in range(0, len(data), 3):
+        for place in range(len(data)):
             altered = bytearray(data)
             altered[place] ^= 1
             good.write_bytes(altered)

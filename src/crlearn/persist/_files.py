@@ -68,8 +68,9 @@ def write_record(path: str | Path, *, kind: str, record: Mapping[str, Any]) -> N
     tensors: dict[str, NDArray[Any]] = {}
     content = encode(record, tensors, where=kind)
     header = {"format": FORMAT, "crlearn": __version__, "kind": kind, "content": content}
-    header["sha256"] = _checksum(header, tensors)
-    write_whole(path, format_safetensors(tensors, metadata={"crlearn": json.dumps(header)}))
+    checksum = _checksum(json.dumps({"sha256": "", **header}), tensors)
+    text = json.dumps({"sha256": checksum, **header})
+    write_whole(path, format_safetensors(tensors, metadata={"crlearn": text}))
 
 
 def read_record(path: str | Path, *, kind: str) -> dict[str, Any]:
@@ -118,7 +119,8 @@ def _read(path: str | Path) -> _File:
                 f"{path} was written by crlearn {header['crlearn']}, which uses a newer file "
                 "format. Update crlearn to read it."
             )
-        _compare_checksum(path, header, tensors)
+        if set(header) != _HEADER:  # a file of an older version has no checksum
+            _compare_checksum(path, header["sha256"], metadata["crlearn"], tensors)
         is_old = header["format"] == 1
         content = _format_1.upgraded(header["content"]) if is_old else header["content"]
         record = decode(content, tensors)
@@ -128,21 +130,19 @@ def _read(path: str | Path) -> _File:
 
 
 def _compare_checksum(
-    path: str | Path, header: dict[str, Any], tensors: Mapping[str, NDArray[Any]]
+    path: str | Path, checksum: str, header: str, tensors: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Refuse a file of which a single bit is another one; files of older versions have no sum."""
-    rest = {name: value for name, value in header.items() if name != "sha256"}
-    has_none = set(header) == _HEADER  # another name could be that of a sum which was altered
-    if not has_none and header.get("sha256") != _checksum(rest, tensors):
+    """Refuse a file of which a single bit is another one."""
+    if checksum != _checksum(header.replace(checksum, "", 1), tensors):
         raise CorruptFileError(
             f"{path} is damaged: its checksum does not match what it holds, so that its numbers "
             "cannot be trusted. Copy it again from where it came, or fit and save it again."
         )
 
 
-def _checksum(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
-    """Return the SHA-256 of everything that a file holds."""
-    digest = hashlib.sha256(json.dumps(header).encode())
+def _checksum(header: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of everything that a file holds but the checksum itself."""
+    digest = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
