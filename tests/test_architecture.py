@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "crlearn"
 
 # Each part may import those before it. A set of parts side by side must not know each other.
 ORDER: list[set[str]] = [
-    {"exceptions"},
+    {"exceptions", "files"},
     {"config", "tags"},
     {"graph", "nets", "progress"},
     {"result"},

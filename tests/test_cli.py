@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -14,10 +18,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import crlearn
+import crlearn.files
 from crlearn.cli import app
 from crlearn.cli._choices import methods, read_settings, read_value, worlds
-from crlearn.cli._files import TABLE_TYPES, Run, read_data
-from crlearn.data import Dataset, make_observational, make_segments, to_anndata, write_table
+from crlearn.cli._files import Run, read_data
+from crlearn.data import (
+    TABLE_TYPES,
+    Dataset,
+    make_linear_interventional,
+    make_observational,
+    make_segments,
+    to_anndata,
+    write_table,
+)
 from crlearn.persist import save
 from crlearn.result import Alternative, GoodnessOfFit
 
@@ -58,6 +71,10 @@ def pca_run(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "pca"
     good("fit {} --method PCABaseline --n-latents 2 --out {}", world, out)
     return out
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -294,6 +311,31 @@ class TestFit:
         said = bad("fit {} --method PCABaseline --out {}", world, tmp_path / "file" / "run")
         assert "cannot be read or written" in said
 
+    @pytest.mark.parametrize("name", ["model.crl", "latents.csv", "result.json", "graph.gml"])
+    def test_a_full_disk(
+        self, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ):
+        model = crlearn.PCABaseline(n_latents=2).fit(read_data(world).X)
+        graph = np.array([[False, True], [False, False]])
+        model.result_ = replace(model.result_, adjacency=graph)
+        monkeypatch.setattr("crlearn.cli._choices.build_method", lambda *_: model)
+        monkeypatch.setattr(crlearn.PCABaseline, "fit", lambda *_: model)
+        replacing = crlearn.files.replacing
+
+        @contextmanager
+        def on_a_full_disk(path: Path) -> Iterator[Path]:
+            with replacing(path) as draft:
+                yield draft
+                if Path(path).name == name:  # the last bytes do not go to the disk
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+        for module in ("files", "data._convert", "cli._files"):
+            monkeypatch.setattr(f"crlearn.{module}.replacing", on_a_full_disk)
+        said = bad("fit {} --method PCABaseline --out {}", world, tmp_path / "run")
+        file = tmp_path / "run" / name
+        assert f"'{file}' cannot be read or written: No space left on device. Free some" in said
+        assert not file.exists()
+
     def test_a_recovered_graph_is_written_and_an_old_one_removed(self, tmp_path: Path, world: Path):
         dataset = read_data(world)
         model = crlearn.PCABaseline(n_latents=2).fit(dataset.X)
@@ -306,6 +348,122 @@ class TestFit:
         model.result_ = without_graph
         folder.write(dataset)
         assert not (tmp_path / "graph.gml").exists()
+
+
+class TestFolderThatHoldsAFit:
+    def test_it_is_not_replaced(self, tmp_path: Path, world: Path):
+        out = tmp_path / "run"
+        good("fit {} --method PCABaseline --out {}", world, out)
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        for method in ("ICABaseline", "PCABaseline"):
+            said = bad("fit {} --method {} --out {}", world, method, out)
+            assert f"'{out}' holds a fit of PCABaseline to '{world.resolve()}' already" in said
+            assert "(model.crl, latents.csv, result.json). Choose another folder" in said
+            assert "--force" in said
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+        good("fit {} --method ICABaseline --out {} --force", world, out)
+        assert json.loads((out / "result.json").read_text())["method"] == "ICABaseline"
+
+    def test_files_of_ones_own_are_not_replaced_either(self, tmp_path: Path, world: Path):
+        (tmp_path / "latents.csv").write_text("mine")
+        said = bad("fit {} --method PCABaseline --out {}", world, tmp_path)
+        assert "holds files of a fit already (latents.csv)" in said
+        assert (tmp_path / "latents.csv").read_text() == "mine"
+
+    def test_others_are_not_in_the_way(self, tmp_path: Path, world: Path):
+        (tmp_path / "notes.txt").write_text("mine")
+        good("fit {} --method PCABaseline --out {}", world, tmp_path)
+
+
+class TestInterrupt:
+    def interrupted(self, *words: str | Path) -> str:
+        result = run("fit {} --out {} --method PCABaseline", *words)
+        assert result.exit_code == 130
+        assert result.stderr.count("\n") == 1
+        return result.stderr
+
+    def test_nothing_was_written(
+        self, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(crlearn.PCABaseline, "fit", interrupt)
+        said = self.interrupted(world, tmp_path / "run")
+        assert said == f"warning: interrupted. Nothing was written to '{tmp_path / 'run'}'.\n"
+        assert list((tmp_path / "run").iterdir()) == []
+
+    def test_some_was_written(self, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch):
+        (tmp_path / "notes.txt").write_text("mine")
+        monkeypatch.setattr("crlearn.cli._files.write_table", interrupt)
+        said = self.interrupted(world, tmp_path)
+        assert f"Written to '{tmp_path}' was only model.crl. This is no whole run" in said
+
+    def test_a_checkpoint_was_written(
+        self, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        def fit(*_: object) -> None:
+            (tmp_path / "checkpoint.crl").touch()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(crlearn.PCABaseline, "fit", fit)
+        said = self.interrupted(world, tmp_path)
+        assert "was only checkpoint.crl. The same command again goes on from the" in said
+
+    def test_of_another_command(
+        self, tmp_path: Path, pca_run: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr("crlearn.report.write_report", interrupt)
+        result = run("report {} --out {}", pca_run, tmp_path / "page.html")
+        assert result.exit_code == 130
+        assert result.stderr == "warning: interrupted. Files are as they were before, or whole.\n"
+
+
+class TestTargets:
+    WORDS = ("control", "drug", "knockout", "other drug", "heat")
+
+    @pytest.fixture
+    def world_of_pairs(self) -> Dataset:
+        """Two environments for each of two latents: 1 and 3, 2 and 4."""
+        world = make_linear_interventional(2, 4, 300, random_state=0)
+        assert world.y is not None
+        second = (np.arange(len(world.y)) % 2 == 1) & (world.y > 0)
+        return Dataset(world.X, world.y + 2 * second)
+
+    @pytest.mark.parametrize(
+        "targets",
+        ['{"1": "a", "3": "a", "2": "b", "4": "b"}', "{1: 'a', 3: 'a', 2: 'b', 4: 'b'}"],
+        ids=["JSON", "Python"],
+    )
+    def test_labels_that_are_numbers(self, tmp_path: Path, world_of_pairs: Dataset, targets: str):
+        self.check(tmp_path, world_of_pairs, targets, {1: "a", 3: "a", 2: "b", 4: "b"})
+
+    def test_labels_that_are_words(self, tmp_path: Path, world_of_pairs: Dataset):
+        labels = np.array(self.WORDS, dtype=object)[world_of_pairs.y]
+        targets = {"drug": 0, "other drug": 0, "knockout": 1, "heat": 1}
+        self.check(tmp_path, Dataset(world_of_pairs.X, labels), json.dumps(targets), targets)
+
+    def check(self, tmp_path: Path, data: Dataset, typed: str, targets: dict[Any, Any]) -> None:
+        path, out = tmp_path / "data.csv", tmp_path / "run"
+        write_table(data, path)
+        reference = str(data.environments[0])
+        good(
+            "fit {} --out {} --method LinearInterventionCRL --reference {} --set {}",
+            *(path, out, reference, f"targets={typed}"),
+        )
+        model = crlearn.load(out / "model.crl")
+        assert model.targets == targets
+        assert model.result_.n_latents == 2
+        direct = crlearn.LinearInterventionCRL(
+            targets=targets, reference=data.environments[0], random_state=0
+        ).fit(data.X, data.y)
+        np.testing.assert_allclose(model.transform(data.X), direct.transform(data.X))
+
+    def test_a_label_that_is_missing(self, tmp_path: Path, world_of_pairs: Dataset):
+        write_table(world_of_pairs, tmp_path / "data.csv")
+        said = bad(
+            "fit {} --out {} --method LinearInterventionCRL --set {}",
+            *(tmp_path / "data.csv", tmp_path / "run", 'targets={"1": 0, "2": 1, "3": 0}'),
+        )
+        assert "must name a target for every environment but the reference" in said
+        assert "none for 4" in said
 
 
 class TestEvaluate:
@@ -451,6 +609,8 @@ def test_values_are_read_as_what_they_look_like():
     }
     with pytest.raises(ValueError, match="begins like a list"):
         read_value("[1, 2")
+    with pytest.raises(ValueError, match="begins like a dictionary but is none"):
+        read_value("{drug: 0}")
 
 
 def test_every_estimator_is_offered():

@@ -8,14 +8,17 @@ import importlib
 import json
 import pkgutil
 import re
+import shlex
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
 import pytest
+from typer.testing import CliRunner
 
 import crlearn
+from crlearn.cli import app
 from crlearn.estimators import ESTIMATORS
 from crlearn.result import GraphLevel, LatentLevel
 
@@ -77,6 +80,26 @@ def test_code_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.
     if page in METHOD_PAGES:
         assert type(names["model"]).__name__ == Path(page).stem
         assert names["model"].result_.guarantee.text in in_one_line(text_of(page))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/getting_started.md"])
+def test_commands_for_ones_own_file(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = blocks_of("docs/getting_started.md", "python")
+    exec(next(block for block in blocks if 'to_csv("measurements.csv"' in block), {})
+    lines = "".join(blocks_of(page, "bash")).splitlines()
+    commands = [line for line in lines if line.startswith(("crlearn fit ", "crlearn report run "))]
+    assert len(commands) >= 2
+    for command in commands:
+        said = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert said.exit_code == 0, said.output
+        assert "fails" not in said.output
+    result = json.loads(Path("run/result.json").read_text())
+    assert result["parameters"]["reference"] == "control"
+    assert {path.name for path in Path("run").iterdir()} == {
+        *("model.crl", "latents.csv", "graph.gml", "result.json")
+    }
+    assert Path("report.html").is_file()
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/getting_started.md"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -28,3 +29,17 @@ def test_a_missing_extra_is_one_line(
         main()
     assert end.value.code == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_an_interrupt_before_any_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    class Importing(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "crlearn.cli", Importing("crlearn.cli"))
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "warning: interrupted.\n"

@@ -14,6 +14,9 @@ def main() -> None:
     except MissingExtraError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:  # so soon that no command has begun
+        print("warning: interrupted.", file=sys.stderr)
+        sys.exit(130)
     app(prog_name="crlearn")
 
 

@@ -57,6 +57,16 @@ class TestDone:
         assert record.machine["cores"] >= 1
         assert record.device
 
+    def test_a_worker_with_other_code_than_the_runner(
+        self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch
+    ):
+        run = first_run(make_study())
+        monkeypatch.setattr("crlearn.bench._code.fingerprint", lambda: "of-the-worker")
+        record = execute(run, "tiny")
+        assert (record.status, record.key, record.code) == ("failed", run.key, run.cell.code)
+        assert "not that of the runner (fingerprints of-the-worker and" in str(record.error)
+        assert "Install the same crlearn on both" in str(record.error)
+
     def test_again_it_is_the_same(self, make_study: MakeStudy):
         run = first_run(make_study(methods=[{"method": "ICABaseline"}]))
         first, second = execute(run, "tiny"), execute(run, "tiny")
@@ -270,8 +280,15 @@ class TestLine:
         assert list(content) == [
             *("key", "cell", "study", "setting", "method", "parameters", "seed", "status"),
             *("metrics", "chance", "seconds", "error", "traceback", "failed_checks", "versions"),
-            *("machine", "device", "finished", "noise_correlations"),
+            *("machine", "device", "finished", "noise_correlations", "code"),
         ]
+
+    def test_a_record_from_before_there_were_fingerprints(self, make_study: MakeStudy):
+        record = execute(first_run(make_study()), "tiny")
+        assert record.code
+        content = json.loads(record.to_json())
+        del content["code"]
+        assert Record.from_json(json.dumps(content)) == replace(record, code="")
 
     @pytest.mark.parametrize(
         "line",

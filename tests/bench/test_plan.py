@@ -129,10 +129,10 @@ class TestKeys:
         monkeypatch.setattr(method.__init__, "__kwdefaults__", defaults)
         assert first_run(study).key != before
 
-    def test_a_new_version(self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch):
+    def test_other_code(self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch):
         before = first_run(make_study())
         keys = {before.key, before.cell.key}
-        monkeypatch.setattr("crlearn.bench._plan.__version__", "99.0")
+        monkeypatch.setattr("crlearn.bench._code.fingerprint", lambda: "other")
         after = first_run(make_study())
         assert not keys & {after.key, after.cell.key}
 

@@ -66,10 +66,36 @@ class TestGoingOn:
         before = untimed(out)
         runs = out / "runs.jsonl"
         runs.write_bytes(runs.read_bytes()[:-30])  # the last line is torn
-        sweep = run_study(study, out, profile="quick")
+        with pytest.warns(UserWarning, match=r"1 of the lines of .*runs\.jsonl' was cut short"):
+            sweep = run_study(study, out, profile="quick")
         assert fits() == [0, 1, 1]
+        assert sweep.progress().unreadable == 0
+        assert [json.loads(line)["seed"] for line in runs.read_text().splitlines()] == [0, 1]
         assert sweep.progress().done == 2
         assert untimed(out) == before
+
+    def test_results_of_other_code_are_left_aside(
+        self,
+        make_study: MakeStudy,
+        rehearsed: Rehearsed,
+        out: Path,
+        fits: Fits,
+        untimed: Rows,
+        monkeypatch: pytest.MonkeyPatch,
+    ):
+        study = make_study(methods=[rehearsed()])
+        run_study(study, out, profile="quick", seeds=3)
+        runs = out / "runs.jsonl"
+        before = runs.read_text()
+        monkeypatch.setattr("crlearn.bench._code.fingerprint", lambda: "other")
+        with pytest.warns(UserWarning, match=r"3 results in .*runs\.jsonl' were made when"):
+            sweep = run_study(study, out, profile="quick", seeds=2)
+        assert fits() == [0, 0, 1, 1, 2]
+        assert runs.read_text().startswith(before)
+        assert [row["n"] for row in untimed(out)] == [2, 2]
+        progress = sweep.progress()
+        assert (progress.done, progress.left, progress.of_other_code) == (2, 0, 3)
+        assert {record.code for record in sweep.records()} == {"other"}
 
     def test_two_variants_that_come_down_to_the_same(
         self, make_study: MakeStudy, rehearsed: Rehearsed, out: Path, fits: Fits

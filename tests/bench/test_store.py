@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -103,6 +104,37 @@ class TestReading:
         assert {"a": A, "b": B}.items() <= store.read().items()
 
 
+class TestRepair:
+    def test_what_is_cut_short_or_damaged_is_dropped(self, store: Store):
+        put(store, b"garbage\n\n" + LINE[:-9] + b"\n" + LINE + b"\n" + LINE[:20])
+        assert store.repair() == 3
+        assert store.file.read_bytes() == LINE + b"\n"
+        assert store.read() == {"a": A}
+        assert store.n_unreadable == 0
+        assert store.repair() == 0
+        assert {path.name for path in store.folder.iterdir()} == {"runs.jsonl", ".lock"}
+
+    def test_what_is_whole_stays(self, store: Store):
+        newer = LINE[:-1] + b', "field_of_a_newer_version": 1}'
+        put(store, newer + b"\n" + LINE)  # the last one lacks the end of the line only
+        assert store.repair() == 0
+        assert store.file.read_bytes() == newer + b"\n" + LINE + b"\n"
+        assert store.read() == {"a": A}
+
+    def test_nothing_there(self, store: Store):
+        assert store.repair() == 0
+        assert not store.file.exists()
+
+    def test_another_runner_is_at_work(self, store: Store):
+        put(store, b"a long line of garbage\n" + LINE + b"\n")
+        assert store.read() == {"a": A}
+        other = Store(store.folder)
+        assert other.repair() == 1
+        other.append(B)
+        assert store.read() == {"a": A, "b": B}
+        assert store.n_unreadable == 0
+
+
 class TestAppending:
     def test_after_a_torn_line(self, store: Store):
         store.append(A)
@@ -111,6 +143,14 @@ class TestAppending:
         assert store.read() == {"a": A, "b": B}
         assert store.n_unreadable == 1
         assert store.file.read_bytes().count(b"\n") == 3
+
+    def test_a_full_disk(self, store: Store, monkeypatch: pytest.MonkeyPatch):
+        def fail(_: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("crlearn.bench._store.os.fsync", fail)
+        with pytest.raises(OSError, match=r"No space left on device: '.*runs\.jsonl'"):
+            store.append(A)
 
     def test_every_line_is_whole_at_once(self, store: Store):
         store.append(A)

@@ -9,6 +9,7 @@ import pytest
 
 import crlearn
 from crlearn.bench import Plan, Study, Sweep, is_sweep, run_study
+from crlearn.bench._code import fingerprint
 from crlearn.bench._store import Store
 from crlearn.bench._sweep import write_at_once
 from crlearn.exceptions import CorruptFileError
@@ -24,6 +25,12 @@ def sweep(make_study: MakeStudy, rehearsed: Rehearsed, tmp_path: Path) -> Sweep:
     run_study(make_study(methods=[failing]), tmp_path / "out", profile="full")
     study = make_study(methods=[{"method": "PCABaseline"}, failing])
     return run_study(study, tmp_path / "out", profile="full")
+
+
+def without_code(text: str) -> str:
+    content = json.loads(text)
+    del content["code"]
+    return json.dumps(content)
 
 
 class TestReading:
@@ -68,6 +75,7 @@ class TestOpening:
             "profile": "quick",
             "seeds": 2,
             "version": crlearn.__version__,
+            "code": fingerprint(),
             "definition": definition,
         }
 
@@ -98,11 +106,22 @@ class TestContents:
             "PCABaseline"
         }
 
-    def test_a_folder_of_another_version(self, sweep: Sweep, monkeypatch: pytest.MonkeyPatch):
+    @pytest.mark.parametrize("has_fingerprint", [True, False], ids=["other", "none"])
+    def test_a_folder_of_other_code(
+        self, sweep: Sweep, monkeypatch: pytest.MonkeyPatch, has_fingerprint: bool
+    ):
         before = sweep.records()
-        for module in ("_plan", "_sweep"):
-            monkeypatch.setattr(f"crlearn.bench.{module}.__version__", "99.0")
+        if has_fingerprint:
+            monkeypatch.setattr("crlearn.bench._code.fingerprint", lambda: "other")
+        else:  # it was written before there were fingerprints
+            manifest, runs = sweep.folder / "study.json", sweep.folder / "runs.jsonl"
+            manifest.write_text(without_code(manifest.read_text()))
+            lines = runs.read_text().splitlines()
+            runs.write_text("".join(f"{without_code(line)}\n" for line in lines))
+            monkeypatch.setattr("crlearn.bench._code.fingerprint", lambda: "first")
         later = Sweep.read(sweep.folder)
+        assert not later.is_of_this_code
+        assert later.progress().of_other_code == 8
         assert sorted(record.key for record in later.records()) == sorted(
             record.key for record in before
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import warnings
 from typing import Any
 
@@ -22,6 +23,11 @@ def raising(error: Exception) -> Any:
         (ValueError("n must be\n 3."), "error: n must be 3."),
         (MemoryError("1 TiB"), "error: There is not enough memory. Use fewer rows, features or"),
         (PermissionError(13, "Permission denied", "here"), "error: 'here' cannot be read or writ"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "here"),
+            "error: 'here' cannot be read or written: No space left on device. Free some space on",
+        ),
+        (OSError(errno.EIO, "Input/output error"), "error: A file cannot be read or written: Inp"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(

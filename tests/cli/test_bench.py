@@ -205,9 +205,7 @@ class TestRun:
         assert "no profile 'huge'. It has: full, quick" in bad(
             "run {} --profile huge --out {}", study, out
         )
-        assert "'missing.toml' cannot be read or written: No such file" in bad(
-            "run missing.toml --out {}", out
-        )
+        assert "There is no file 'missing.toml'." in bad("run missing.toml --out {}", out)
         assert "either 'jobs' or 'scheduler'" in bad(
             "run {} --jobs 2 --scheduler tcp://127.0.0.1:1 --out {}", study, out
         )
@@ -249,6 +247,22 @@ class TestStatus:
         assert "failed: PCABaseline[too many], seed 0: ValueError: The " in said
         assert said.count("failed: PCABaseline[too many]") == 20
         assert "and 3 more; runs.jsonl has the tracebacks." in said
+
+    def test_results_of_other_code(self, study: Path, out: Path, monkeypatch: pytest.MonkeyPatch):
+        good("run {} --profile quick --out {}", study, out)
+        assert "other" not in good("status {}", out)
+        monkeypatch.setattr("crlearn.bench._code.fingerprint", lambda: "other")
+        said = good("status {}", out)
+        assert "0 of 4 runs done, 0 failed, 4 left" in said
+        assert "4 results in runs.jsonl were made when crlearn's code was another one" in said
+        result = run("table {}", out)
+        assert "made these results when its code was another one" in result.stderr
+        result = run("run {} --profile quick --out {}", study, out)
+        assert result.exit_code == 0
+        assert result.stderr.startswith("warning: 4 results in ")
+        assert result.stderr.count("\n") == 1
+        assert "4 of 4 runs done" in result.stdout
+        assert "another" not in run("table {}", out).stderr
 
     def test_errors(self, tmp_path: Path):
         assert "is not the folder of a study: it has no study.json" in bad("status {}", tmp_path)

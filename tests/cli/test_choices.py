@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from crlearn import PCABaseline
-from crlearn.cli._choices import build_method, first_line, make_world, read_settings
+from crlearn.cli._choices import (
+    build_method,
+    by_labels,
+    first_line,
+    label_of,
+    make_world,
+    read_settings,
+)
 
 
 def test_settings_are_read_as_pairs():
@@ -14,6 +21,30 @@ def test_settings_are_read_as_pairs():
         read_settings(["epochs"])
     with pytest.raises(ValueError, match="begins like a list but is none"):
         read_settings(["sizes=[1, "])
+
+
+def test_dictionaries_are_read_as_json_or_python():
+    pairs = ['a={"x": [1, 2], "1": null}', "b={'x': 1, 2: (3, 4)}", "c={}", "d=[[0, 1], [0, 0]]"]
+    assert read_settings(pairs) == {
+        "a": {"x": (1, 2), "1": None},
+        "b": {"x": 1, 2: (3, 4)},
+        "c": {},
+        "d": ((0, 1), (0, 0)),
+    }
+    for text in ("{drug: 0}", "{1, 2}", "{", '{"a": __import__("os")}'):
+        with pytest.raises(ValueError, match=r"begins like a dictionary but is none.*--set 'targ"):
+            read_settings([f"targets={text}"])
+
+
+def test_keys_become_the_labels_of_the_data():
+    given = {"targets": {"1": "a", 2: "b", "drug": "c"}, "n_latents": 2}
+    assert by_labels(given, (1, 2)) == {"targets": {1: "a", 2: "b", "drug": "c"}}
+    assert by_labels(given, ("1", "2", "drug")) == {"targets": {"1": "a", "2": "b", "drug": "c"}}
+    assert label_of("2", (1, 2)) == 2
+    with pytest.raises(
+        ValueError, match=r"--reference must be one of the environments, 1, 2\. Got"
+    ):
+        label_of("x", (1, 2))
 
 
 def test_methods_are_built_by_name():

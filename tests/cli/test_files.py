@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crlearn import LinearInterventionCRL, PCABaseline
-from crlearn.cli._files import Run, check_data_type, check_labels, read_data, write_data
+from crlearn.cli._files import Run, check_labels, read_data, write_data
 from crlearn.data import Dataset
 from crlearn.exceptions import CorruptFileError
 
@@ -30,8 +30,6 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     (tmp_path / "data.txt").write_text("1 2 3")
     with pytest.raises(ValueError, match=r"type of 'data.txt' is not known.*\.csv"):
         read_data(tmp_path / "data.txt")
-    with pytest.raises(ValueError, match="must end in"):
-        check_data_type(tmp_path / "data.txt")
     PCABaseline().save(tmp_path / "model.crl")
     with pytest.raises(CorruptFileError, match="holds a PCABaseline, not a dataset"):
         read_data(tmp_path / "model.crl")
@@ -63,6 +61,20 @@ class TestRun:
         np.testing.assert_allclose(found.data().X, DATA.X)
         latents = read_data(written.folder / "latents.csv")
         np.testing.assert_allclose(latents.X, written.model.transform(DATA.X))
+
+    def test_a_folder_is_no_run_until_all_is_written(
+        self, written: Run, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Files of an earlier fit and of one that was interrupted must not be taken for one run."""
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("crlearn.cli._files.write_table", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            written.write(DATA)
+        with pytest.raises(FileNotFoundError, match="is not the folder of a fit"):
+            Run.read(written.folder)
 
     def test_other_features_are_refused(self, written: Run, tmp_path: Path):
         other = Dataset(DATA.X[:, ::-1], DATA.y, names=("w", "v", "u"))

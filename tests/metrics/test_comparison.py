@@ -120,8 +120,8 @@ NONLINEAR: Any = SimpleNamespace(n_latents=3)
         (comparison([0, 1, 2]), "blocks_hat", "no blocks"),
         (comparison([0, 1, 2]), "linear_maps", "true mixing is not linear"),
         (comparison([0, 1, 2]), "mixing", "true mixing is not linear"),
-        (comparison([0, 1, 2], encoder=NONLINEAR), "linear_maps", "encoder is not linear"),
-        (comparison([0, 1, 2], encoder=NONLINEAR), "mixing_hat", "encoder is not linear"),
+        (comparison([0, 1, 2], encoder=NONLINEAR), "linear_maps", "no linear encoder of X"),
+        (comparison([0, 1, 2], encoder=NONLINEAR), "mixing_hat", "no linear encoder of X"),
         (comparison([0, 1], mixing=np.eye(3)), "linear_maps", "recovers 2 latents and there are 3"),
         (
             comparison(

@@ -1,4 +1,5 @@
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,9 +7,16 @@ import networkx as nx
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from crlearn import PCABaseline, metrics
-from crlearn.data import make_segments
+from crlearn import LinearInterventionCRL, PCABaseline, metrics
+from crlearn.data import (
+    make_linear_interventional,
+    make_observational,
+    make_segments,
+    to_pandas,
+)
 from crlearn.metrics import evaluate
 from crlearn.result import Alternative, Guarantee, LinearEncoder, Result
 
@@ -71,6 +79,62 @@ GRAPH_METRICS = {
 
 def noise_encoder(X):
     return X @ np.linalg.pinv(MIXING).T @ (np.eye(3) - 0.5 * GRAPH)
+
+
+class TestPipeline:
+    data: Any = make_linear_interventional(3, 6, 500, random_state=0)
+
+    @pytest.fixture
+    def scaled(self) -> Pipeline:
+        steps = make_pipeline(StandardScaler(), LinearInterventionCRL(random_state=0))
+        return steps.fit(self.data.X, self.data.y)
+
+    def test_of_one_step_is_that_step(self):
+        model = make_pipeline(LinearInterventionCRL(random_state=0))
+        model.fit(self.data.X, self.data.y)
+        assert evaluate(model, self.data) == evaluate(model[-1], self.data)
+
+    def test_after_other_steps(self, scaled: Pipeline):
+        found = evaluate(scaled, self.data)
+        by_hand = replace(self.data, X=scaled[:-1].transform(self.data.X))
+        expected = dict(evaluate(scaled[-1], by_hand))
+        assert expected.pop("scale_error") > 0  # it would compare units of X with others
+        assert dict(found) == expected
+        assert found["shd"] == 0
+        assert found["mcc"] > 0.95
+
+    def test_matrices_in_other_units_are_not_compared_with_the_mixing(self, scaled: Pipeline):
+        with pytest.raises(
+            ValueError, match=r"'scale_error'.*: the model has no linear encoder of"
+        ):
+            evaluate(scaled, self.data, ["scale_error"])
+
+    def test_noises_are_those_of_the_last_step(self):
+        data = make_observational(3, 4, 300, random_state=0)
+        model = make_pipeline(StandardScaler(), PCABaseline(3)).fit(data.X)
+        last: Any = model[-1]
+        last.result_ = replace(last.result_, noise_encoder=lambda X: X[:, :3])
+        by_hand = replace(data, X=model[:-1].transform(data.X))
+        wanted = ["mac", "mac_matched"]
+        assert evaluate(model, data, wanted) == evaluate(last, by_hand, wanted)
+
+    def test_of_data_frames(self):
+        model = make_pipeline(StandardScaler(), PCABaseline(3)).set_output(transform="pandas")
+        frame = to_pandas(self.data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = evaluate(model.fit(frame.drop(columns="environment")), self.data)
+        assert found["r2"] > 0.9
+
+    def test_not_fitted_or_of_others(self):
+        ours = make_pipeline(StandardScaler(), PCABaseline())
+        with pytest.raises(
+            NotFittedError, match=r"Got a Pipeline that ends in PCABaseline\(\), that"
+        ):
+            evaluate(ours, self.data)
+        theirs = make_pipeline(PCABaseline(), StandardScaler()).fit(self.data.X)
+        with pytest.raises(NotFittedError, match=r"a fitted Pipeline that ends in one.*Scaler\(\)"):
+            evaluate(theirs, self.data)
 
 
 @pytest.mark.parametrize("latents", LEVELS)

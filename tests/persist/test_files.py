@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as format_safetensors
 
 from crlearn import PCABaseline, load
@@ -83,7 +85,10 @@ class TestHostileFiles:
     @pytest.fixture
     def good(self, tmp_path: Path) -> Path:
         X = np.random.default_rng(0).normal(size=(20, 3))
-        PCABaseline().fit(X).save(tmp_path / "model.crl")
+        model = PCABaseline().fit(X)
+        # With its last digit changed, this text is still the same number.
+        model.result_ = replace(model.result_, seconds=0.1 + 0.2)
+        model.save(tmp_path / "model.crl")
         return tmp_path / "model.crl"
 
     def forged(self, tmp_path: Path, content: Any, version: int = FORMAT) -> Path:
@@ -98,6 +103,34 @@ class TestHostileFiles:
         good.write_bytes(data[: int(share * len(data))])
         with pytest.raises(CorruptFileError, match="not a whole crlearn file"):
             load(good)
+
+    def test_a_bit_that_is_another_one(self, good: Path):
+        """Wherever it is: in the numbers, in the header, or in what describes the two."""
+        data = good.read_bytes()
+        for place in range(len(data)):
+            altered = bytearray(data)
+            altered[place] ^= 1
+            good.write_bytes(altered)
+            with pytest.raises(CorruptFileError):
+                load(good)
+
+    def test_numbers_that_are_others(self, good: Path):
+        data = bytearray(good.read_bytes())
+        data[-1] ^= 1
+        good.write_bytes(data)
+        with pytest.raises(CorruptFileError, match=r"checksum does not match.* Copy it again"):
+            load(good)
+
+    def test_a_file_from_before_there_were_checksums(self, good: Path):
+        data = good.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["crlearn"])
+        assert len(header.pop("sha256")) == 64
+        tensors = parse_safetensors(data)
+        X = np.eye(3)
+        before = load(good).transform(X)
+        good.write_bytes(format_safetensors(tensors, metadata={"crlearn": json.dumps(header)}))
+        np.testing.assert_array_equal(load(good).transform(X), before)
 
     @pytest.mark.parametrize(
         "data", [b"", b"\x80\x04K\x01.", b"PK\x03\x04" + bytes(100), bytes(range(256)) * 10]

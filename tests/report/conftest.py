@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import crlearn
 from crlearn.bench import Plan, Record, Run, Study, Sweep
 from crlearn.persist import plain
 
@@ -130,7 +131,8 @@ def _record(run: Run, outcome: Mapping[str, Any]) -> Record:
         "method": run.cell.label,
         "parameters": plain(run.cell.parameters),
         "seed": run.seed,
-        "versions": {"crlearn": run.cell.identity["version"], "numpy": "2.0"},
+        "versions": {"crlearn": crlearn.__version__, "numpy": "2.0"},
+        "code": run.cell.code,
         "machine": {"system": "Linux", "cores": 2, "python": "3.11"},
         "finished": "2026-01-02T03:04:05.678+00:00",
     }

@@ -40,6 +40,20 @@ def rows_of(source: str, section: str) -> list[list[str]]:
     return [re.findall(r"<span>(.*?)</span>", row, flags=re.DOTALL) for row in rows]
 
 
+def test_a_study_of_other_code_says_so(make_sweep, source_of, monkeypatch):
+    sweep = make_sweep()
+    assert "another one" not in source_of(sweep)
+    monkeypatch.setattr("crlearn.bench._code.fingerprint", lambda: "other")
+    words = f"(code {sweep.code}) made these runs"
+    assert f"{words}, and they have no summary" in source_of(Sweep.read(sweep.folder))
+    monkeypatch.undo()
+    sweep.write_summary({record.key: record for record in sweep.records()})
+    monkeypatch.setattr("crlearn.bench._code.fingerprint", lambda: "other")
+    assert f"{words}; the code that wrote this page is another one" in source_of(
+        Sweep.read(sweep.folder)
+    )
+
+
 def test_a_whole_study(parse, whole: str):
     document = parse(whole)
     assert sections(document) == [

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crlearn.bench import _code
 from crlearn.bench._plan import FROM_THE_DATA, Cell, Run, find_method
 from crlearn.bench._references import truth_parameters
 from crlearn.config import config_context
@@ -54,6 +55,8 @@ class Record:
         Assumptions that the data contradict.
     versions, machine, device
         What it ran on.
+    code
+        Fingerprint of crlearn's source; empty in records from before there was one.
     finished
         When, in UTC.
     noise_correlations
@@ -80,6 +83,7 @@ class Record:
     device: str | None = None
     finished: str = ""
     noise_correlations: Sequence[Sequence[float]] | None = None
+    code: str = ""
 
     @property
     def is_done(self) -> bool:
@@ -122,6 +126,7 @@ def failure(run: Run, study: str, error: BaseException) -> Record:
 
 
 def _succeed(run: Run, study: str) -> Record:
+    _refuse_other_code(run)
     world = _world(run.cell.world, _frozen(run.cell.world_parameters), run.seed)
     model = _model(run, world)
     model.fit(world.X, world.y)
@@ -139,6 +144,17 @@ def _succeed(run: Run, study: str) -> Record:
     )
 
 
+def _refuse_other_code(run: Run) -> None:
+    """Keep a worker of a cluster from doing a run in the name of code that it does not have."""
+    here = _code.fingerprint()
+    if run.cell.code != here:
+        raise RuntimeError(
+            f"The crlearn of this worker is not that of the runner (fingerprints {here} and "
+            f"{run.cell.code}). Install the same crlearn on both, restart the workers, and run the "
+            "study again with --retry-failed."
+        )
+
+
 def _record(run: Run, study: str, status: Status, **outcome: Any) -> Record:
     return Record(
         key=run.key,
@@ -151,6 +167,7 @@ def _record(run: Run, study: str, status: Status, **outcome: Any) -> Record:
         status=status,
         versions=installed_versions(),
         machine=_machine(),
+        code=run.cell.code,
         finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         **outcome,
     )

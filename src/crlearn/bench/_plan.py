@@ -1,7 +1,7 @@
 """What a study asks for, spelled out: cells (a world and a method) and runs (a cell and a seed).
 
-The key of a run is a hash of everything that determines its result, defaults included, so that a
-result is used again only where it would come out the same.
+The key of a run is a hash of everything that determines its result, defaults and crlearn's own code
+included, so that a result is used again only where it would come out the same.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from crlearn import __version__
+from crlearn.bench import _code
 from crlearn.bench._study import Entry, Study
 from crlearn.data import WORLDS
 from crlearn.estimators import ESTIMATORS
@@ -54,6 +54,8 @@ class Cell:
         What is measured, on which rows.
     signal_to_error
         Size of the errors that are added to exact scores, or None.
+    code
+        Fingerprint of the crlearn that planned it.
     """
 
     world: str
@@ -66,6 +68,7 @@ class Cell:
     metrics: tuple[str, ...]
     evaluated_on: str
     signal_to_error: float | None = None
+    code: str = field(default_factory=lambda: _code.fingerprint())
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -80,7 +83,7 @@ class Cell:
             "scores": self.scores,
             "metrics": sorted(self.metrics),
             "evaluated_on": self.evaluated_on,
-            "version": __version__,
+            "code": self.code,
         }
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
@@ -33,7 +34,8 @@ def run_study(
     """Run a study, or what is left of it, and write its summary.
 
     The same call again goes on where the last one stopped, however it stopped. Several processes
-    may work on one folder: each run is done once.
+    may work on one folder: each run is done once. Results that crlearn made when its code was
+    another one stay in the file, but their runs are done again; a warning says how many there are.
 
     Parameters
     ----------
@@ -68,6 +70,7 @@ def run_study(
     with closing(choose_backend(study.name, jobs, scheduler)) as backend:
         sweep = Sweep.open(out, plan)
         store = Store(sweep.folder)
+        _say_what_is_not_used(sweep, store)
         try:
             _Runner(plan, store, backend, retry_failed).work()
         finally:
@@ -75,6 +78,25 @@ def run_study(
             with store.locked():
                 sweep.write_summary(store.read())
     return sweep
+
+
+def _say_what_is_not_used(sweep: Sweep, store: Store) -> None:
+    n_dropped = store.repair()
+    if n_dropped:
+        warnings.warn(
+            f"{n_dropped} of the lines of '{store.file}' {'was' if n_dropped == 1 else 'were'} cut "
+            "short or damaged, as by a runner that was killed while it wrote. They were dropped; "
+            "their runs are done again.",
+            stacklevel=3,
+        )
+    n_other = sweep.progress().of_other_code
+    if n_other:
+        warnings.warn(
+            f"{n_other} results in '{store.file}' were made when crlearn's code was another one. "
+            "They stay in the file, but are left aside: what is asked for is done again with the "
+            f"code of now (crlearn {sweep.version}, fingerprint {sweep.code}).",
+            stacklevel=3,
+        )
 
 
 @dataclass
@@ -116,7 +138,7 @@ class _Runner:
                 left.append(run)  # another runner has it; look again later
                 continue
             now = self.store.read().get(run.key)
-            if now is not before.get(run.key):  # another runner has done it since
+            if now != before.get(run.key):  # another runner has done it since
                 self.store.release(run.key)
                 bar.move(now)
                 continue

@@ -2,11 +2,13 @@
 
 Every record is one line of ``runs.jsonl``, written and flushed before the next run begins. What a
 runner is about to do it *claims* by a lock on a file; the system gives such a lock back when the
-runner dies, however it dies. A line that was cut short by a crash is skipped when it is read.
+runner dies, however it dies. A line that was cut short by a crash is skipped when it is read, and
+dropped when a study is run again.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from crlearn.bench._execute import Record
 from crlearn.exceptions import CorruptFileError
+from crlearn.files import naming, write_whole
 
 RUNS = "runs.jsonl"
 _CLAIMS = ".claims"
@@ -39,11 +42,15 @@ class Store:
         self._records: dict[str, Record] = {}
         self._claims: dict[str, FileLock] = {}
         self._read_up_to = 0
+        self._inode: int | None = None  # of the file that was read; `repair` makes a new one
 
     def read(self) -> Mapping[str, Record]:
         """Return the newest record of each key; what was read before is not read again."""
         if self.file.exists():
             with self.file.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self._inode:
+                    self._inode, self._read_up_to, self.n_unreadable = inode, 0, 0
                 file.seek(self._read_up_to)
                 lines = file.read()
             whole = lines[: lines.rfind(b"\n") + 1]  # the rest is still being written
@@ -56,11 +63,25 @@ class Store:
         """Write a record so that it outlives this process, and hand its claim back."""
         line = record.to_json().encode("ascii") + b"\n"
         with self.locked():
-            with self.file.open("ab+") as file:
+            with naming(self.file), self.file.open("ab+") as file:
                 file.write(line if _ends_a_line(file) else b"\n" + line)
                 file.flush()
                 os.fsync(file.fileno())
             self._give_up(record.key)
+
+    def repair(self) -> int:
+        """Drop lines that are cut short or damaged; return how many there were.
+
+        What is whole stays, even if it is no record that this version can read.
+        """
+        with self.locked():
+            content = self.file.read_bytes() if self.file.exists() else b""
+            lines = content.splitlines()
+            whole = [line for line in lines if _is_json(line)]
+            n_dropped = sum(bool(line.strip()) for line in lines) - len(whole)
+            if n_dropped or (content and not content.endswith(b"\n")):
+                write_whole(self.file, b"".join(line + b"\n" for line in whole))
+        return n_dropped
 
     def claim(self, key: str) -> bool:
         """Try to reserve a run for this runner; False if another one has it."""
@@ -112,6 +133,14 @@ class Store:
             self.n_unreadable += 1
         else:
             self._records[record.key] = record
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _ends_a_line(file: BinaryIO) -> bool:

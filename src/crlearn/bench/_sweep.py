@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from crlearn import __version__
+from crlearn.bench import _code
 from crlearn.bench._execute import Record
 from crlearn.bench._plan import Plan
 from crlearn.bench._store import RUNS, Store
 from crlearn.bench._study import Study
 from crlearn.bench._summary import Row, read_summary, summarise
 from crlearn.exceptions import CorruptFileError
+from crlearn.files import write_whole
 
 MANIFEST = "study.json"
 SUMMARY = "summary.json"
@@ -24,12 +25,17 @@ SUMMARY = "summary.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """How many runs of a plan are done, failed and left, and lines that cannot be read."""
+    """How many runs of a plan are done, failed and left, and what else is in the file.
+
+    `unreadable` lines are no records; `of_other_code` are records that crlearn made when its code
+    was another one, which count for nothing.
+    """
 
     planned: int
     done: int
     failed: int
     unreadable: int
+    of_other_code: int
 
     @property
     def left(self) -> int:
@@ -47,8 +53,9 @@ class Sweep:
         Holds ``study.json``, ``runs.jsonl`` and ``summary.json``.
     study, profile, seeds
         What was asked for last.
-    version
-        Of crlearn when it was asked for.
+    version, code
+        Of crlearn when it was asked for: number and fingerprint of its source. The fingerprint is
+        empty in folders from before there was one.
     """
 
     folder: Path
@@ -56,6 +63,7 @@ class Sweep:
     profile: str
     seeds: int
     version: str
+    code: str
 
     @classmethod
     def read(cls, folder: str | Path) -> Sweep:
@@ -69,7 +77,8 @@ class Sweep:
         try:
             content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             study = Study.from_dict(content["study"], content["definition"])
-            return cls(folder, study, content["profile"], content["seeds"], content["version"])
+            version, code = content["version"], content.get("code", "")
+            return cls(folder, study, content["profile"], content["seeds"], version, code)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFileError(
                 f"'{folder / MANIFEST}' is not what crlearn bench run wrote ({error!r})."
@@ -87,17 +96,24 @@ class Sweep:
                     f"'{before.profile}'. Choose another folder for '{plan.study.name}' in the "
                     f"profile '{plan.profile}'."
                 )
-        sweep = cls(folder, plan.study, plan.profile, plan.seeds, __version__)
+        code = _code.fingerprint()
+        sweep = cls(folder, plan.study, plan.profile, plan.seeds, __version__, code)
         folder.mkdir(parents=True, exist_ok=True)
         manifest = {
             "study": plan.study.name,
             "profile": plan.profile,
             "seeds": plan.seeds,
             "version": __version__,
+            "code": code,
             "definition": plan.study.definition,
         }
         write_at_once(folder / MANIFEST, manifest)
         return sweep
+
+    @property
+    def is_of_this_code(self) -> bool:
+        """Whether the crlearn that ran it last is the one that runs here."""
+        return self.code == _code.fingerprint()
 
     @cached_property
     def plan(self) -> Plan:
@@ -107,14 +123,15 @@ class Sweep:
     def records(self) -> list[Record]:
         """Return the newest record of each run of the study, in order.
 
-        Those of a folder that another version of crlearn wrote are told by that version.
+        Those of a folder that other code wrote last are told by that code: keys differ.
         """
         found = Store(self.folder).read().values()
         cells = {cell.key: i for i, cell in enumerate(self.plan.cells)}
-        if self.version == __version__:
+        if self.is_of_this_code:
             own = [record for record in found if record.cell in cells]
         else:
-            own = [record for record in found if record.versions.get("crlearn") == self.version]
+            theirs = self.version, self.code
+            own = [r for r in found if (r.versions.get("crlearn"), r.code) == theirs]
         return sorted(own, key=lambda record: (cells.get(record.cell, len(cells)), record.seed))
 
     def progress(self) -> Progress:
@@ -124,7 +141,8 @@ class Sweep:
         runs = list(self.plan.runs())
         found = [records[run.key] for run in runs if run.key in records]
         done = sum(record.is_done for record in found)
-        return Progress(len(runs), done, len(found) - done, store.n_unreadable)
+        n_other = sum(record.code != _code.fingerprint() for record in records.values())
+        return Progress(len(runs), done, len(found) - done, store.n_unreadable, n_other)
 
     def summary(self) -> list[Row]:
         """Return the rows of ``summary.json``, or those so far if there was no time to write it."""
@@ -146,9 +164,4 @@ def is_sweep(folder: Path) -> bool:
 
 def write_at_once(path: Path, content: Any) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of it."""
-    draft = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        draft.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

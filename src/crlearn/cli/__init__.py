@@ -3,7 +3,6 @@
 from crlearn.exceptions import import_extra
 
 import_extra("typer", "cli")
-import_extra("pandas", "cli")
 
 from crlearn.cli._app import app  # noqa: E402 - after the check of what it needs
 

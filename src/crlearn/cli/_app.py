@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -12,10 +13,22 @@ from typer.core import TyperGroup
 from crlearn import __version__
 from crlearn.cli import _show
 from crlearn.cli._bench import bench
+from crlearn.cli._paths import (
+    MODEL,
+    OWN_TYPE,
+    check_data_file,
+    check_data_type,
+    check_free,
+    check_is_run,
+    snapshot,
+)
 from crlearn.exceptions import AssumptionWarning, DivergenceError
 
 # What the user can mend; everything else is a mistake of ours and keeps its traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, DivergenceError, MemoryError)
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+_INTERRUPTED = 130  # what shells expect after Ctrl-C
+CHECKPOINT = "checkpoint.crl"
 
 
 class _OneLineErrors(TyperGroup):
@@ -29,6 +42,9 @@ class _OneLineErrors(TyperGroup):
             warnings.showwarning = lambda message, *_, **__: _show.say_warning(str(message))
             try:
                 return super().invoke(ctx)
+            except KeyboardInterrupt:
+                _show.say_warning("interrupted. Files are as they were before, or whole.")
+                raise typer.Exit(_INTERRUPTED) from None
             except _USER_ERRORS as error:
                 if ctx.params.get("debug") or isinstance(error, BrokenPipeError):
                     raise
@@ -38,7 +54,11 @@ class _OneLineErrors(TyperGroup):
 
 def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
-        return f"'{error.filename}' cannot be read or written: {error.strerror}."
+        place = "A file" if error.filename is None else f"'{error.filename}'"
+        said = f"{place} cannot be read or written: {error.strerror}."
+        if error.errno in _DISK_IS_FULL:
+            said += " Free some space on that disk, or write to another one."
+        return said
     if isinstance(error, MemoryError):
         return f"There is not enough memory. Use fewer rows, features or latents. {error}"
     return str(error)
@@ -56,7 +76,13 @@ app.add_typer(bench, name="bench")
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A parameter by its name in Python; repeat."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A parameter by its name in Python; repeat. Lists and dictionaries are written as in "
+        """JSON or Python, such as 'targets={"drug": 0, "other drug": 0, "knockout": 1}'; keys """
+        "are matched with the labels of the data.",
+    ),
 ]
 EnvColumn = Annotated[
     str | None,
@@ -104,7 +130,6 @@ def simulate(
 ) -> None:
     """Simulate a world whose latents are known."""
     from crlearn.cli._choices import first_line, make_world, read_settings, worlds
-    from crlearn.cli._files import OWN_TYPE, check_data_type, write_data
 
     if list_worlds:
         _show.show_catalogue({name: first_line(maker) for name, maker in worlds().items()})
@@ -115,9 +140,12 @@ def simulate(
             "crlearn simulate segments --out world.crl. The worlds: crlearn simulate --list."
         )
     check_data_type(out)
+    parameters = read_settings(settings or [])
+    from crlearn.cli._files import write_data
+
     sizes = {"n_latents": n_latents, "n_features": n_features, "n_samples": n_samples}
     given = {name: size for name, size in sizes.items() if size is not None}
-    dataset = make_world(world, {"random_state": seed, **given, **read_settings(settings or [])})
+    dataset = make_world(world, {"random_state": seed, **given, **parameters})
     write_data(dataset, out)
     _show.say(f"wrote {out}: {_show.describe(dataset)}")
     if out.suffix.lower() != OWN_TYPE:
@@ -140,26 +168,52 @@ def fit(
         bool,
         typer.Option("--checkpoint", help="Keep the training's state in OUT, and resume from it."),
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a fit that OUT holds already.")
+    ] = False,
 ) -> None:
     """Recover the latents behind data, and write model, latents and result to a folder."""
-    from crlearn.cli._choices import build_method, read_settings
+    from crlearn.cli._choices import build_method, by_labels, label_of, read_settings
+
+    check_data_file(data)
+    if not force:
+        check_free(out)
+    parameters = {"random_state": seed, **read_settings(settings or [])}
     from crlearn.cli._files import Run, check_labels, prepare_folder, read_data
 
-    parameters = {"random_state": seed, **read_settings(settings or [])}
     if n_latents is not None:
         parameters["n_latents"] = n_latents
     if checkpoint:
-        parameters["checkpoint"] = str(out / "checkpoint.crl")
+        parameters["checkpoint"] = str(out / CHECKPOINT)
     model = build_method(method, {**parameters, **({"reference": None} if reference else {})})
     dataset = read_data(data, env_column)
     _show.say(f"read {data}: {_show.describe(dataset)}")
     check_labels(dataset, data, model)
     if reference is not None:
-        model.set_params(reference=_label(reference, dataset.environments))
+        model.set_params(reference=label_of(reference, dataset.environments))
+    model.set_params(**by_labels(parameters, dataset.environments))
     prepare_folder(out)
-    model.fit(dataset.X, dataset.y)
-    run = Run(out, model, data.resolve(), env_column, dataset.names)
-    _show.show_result(type(model).__name__, model.result_, run.write(dataset))
+    before = snapshot(out)
+    try:
+        model.fit(dataset.X, dataset.y)
+        files = Run(out, model, data.resolve(), env_column, dataset.names).write(dataset)
+    except KeyboardInterrupt:
+        now = snapshot(out)
+        _end_interrupted(out, [name for name in now if now[name] != before.get(name)])
+    _show.show_result(type(model).__name__, model.result_, files)
+
+
+def _end_interrupted(out: Path, written: list[str]) -> NoReturn:
+    """Say what an interrupted fit leaves behind."""
+    said = f"interrupted. Nothing was written to '{out}'."
+    if written:
+        said = f"interrupted. Written to '{out}' was only {', '.join(sorted(written))}."
+        if written == [CHECKPOINT]:
+            said += " The same command again goes on from the checkpoint."
+        else:
+            said += " This is no whole run; the same command again, with --force, makes it one."
+    _show.say_warning(said)
+    raise typer.Exit(_INTERRUPTED)
 
 
 @app.command()
@@ -171,6 +225,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Compare a fit with the truth behind simulated data."""
+    check_is_run(run)
+    if data is not None:
+        check_data_file(data)
     from crlearn.cli._files import Run
     from crlearn.metrics import evaluate as compare
 
@@ -207,6 +264,10 @@ def report(
         for_fits = {"--data": data, "--env-column": env_column, "--compare": compare}
         _report_study(run, out, title, [name for name, value in for_fits.items() if value])
         return
+    if data is not None:
+        check_data_file(data)
+    for folder in (run, *(compare or ())):
+        check_is_run(folder)
     from crlearn.cli._files import Run
     from crlearn.report import write_report
 
@@ -221,12 +282,13 @@ def report(
 
 
 def _is_study(folder: Path) -> bool:
-    if (folder / "model.crl").is_file():
+    if (folder / MODEL).is_file():
         return False  # a fit, which needs nothing of the extra of studies
-    from crlearn.bench import is_sweep
+    if folder.is_dir():
+        from crlearn.bench import is_sweep
 
-    if is_sweep(folder):
-        return True
+        if is_sweep(folder):
+            return True
     raise FileNotFoundError(
         f"'{folder}' is neither the folder of a fit nor that of a study. crlearn fit DATA "
         "--method NAME --out FOLDER makes the one, crlearn bench run STUDY --out FOLDER the other."
@@ -257,12 +319,3 @@ def demo(
 
     prepare_folder(out)
     _show.say(f"the page is {run_demo(out, seed)}")
-
-
-def _label(text: str, environments: tuple[Any, ...]) -> Any:
-    """Return the environment whose label reads as `text`."""
-    for label in environments:
-        if str(label) == text:
-            return label
-    known = ", ".join(map(str, environments)) or "of which there are none"
-    raise ValueError(f"--reference must be one of the environments, {known}. Got '{text}'.")

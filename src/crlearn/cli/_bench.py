@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crlearn.cli import _show
+from crlearn.cli._paths import check_is_file, check_is_folder
+from crlearn.files import write_whole
 
 if TYPE_CHECKING:
     from crlearn.bench import Sweep
@@ -19,6 +21,7 @@ bench = typer.Typer(
 StudyName = Annotated[str, typer.Argument(help="Name of a study, or a .toml file of your own.")]
 SweepFolder = Annotated[Path, typer.Argument(help="Folder of bench run.")]
 _MOST_FAILURES = 20
+_MAKES_ONE = "crlearn bench run STUDY --out FOLDER"
 
 
 @bench.command("list")
@@ -32,6 +35,8 @@ def list_all() -> None:
 @bench.command()
 def show(study: StudyName) -> None:
     """Show what a study runs, and what was published."""
+    if study.endswith(".toml"):
+        check_is_file(Path(study))
     from crlearn.bench import Plan, load_study
 
     found = load_study(study)
@@ -69,6 +74,8 @@ def run(
     ] = False,
 ) -> None:
     """Run a study, or what is left of it; the same command again goes on where it stopped."""
+    if study.endswith(".toml"):
+        check_is_file(Path(study))
     from crlearn.bench import run_study
 
     try:
@@ -92,10 +99,12 @@ def run(
 @bench.command()
 def status(folder: SweepFolder) -> None:
     """Say how many runs are done, failed and left, and why those failed that did."""
+    check_is_folder(folder, _MAKES_ONE)
     from crlearn.bench import Sweep
 
     sweep = Sweep.read(folder)
     _say_status(sweep)
+    _say_what_is_left_aside(sweep)
     failures = [record for record in sweep.records() if not record.is_done]
     for record in failures[:_MOST_FAILURES]:
         _show.say(f"{record.status}: {record.method}, seed {record.seed}: {record.error}")
@@ -106,6 +115,7 @@ def status(folder: SweepFolder) -> None:
 @bench.command()
 def table(folder: SweepFolder) -> None:
     """Print paper and ours side by side; write table.md, table.tex and table.csv."""
+    check_is_folder(folder, _MAKES_ONE)
     from crlearn.bench import Sweep
 
     sweep = Sweep.read(folder)
@@ -116,7 +126,7 @@ def table(folder: SweepFolder) -> None:
         "table.csv": comparison.to_csv(),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_whole(folder / name, text)
     _show.say(f"wrote {', '.join(str(folder / name) for name in texts)}")
 
 
@@ -133,9 +143,23 @@ def _say_status(sweep: Sweep) -> None:
         )
 
 
+def _say_what_is_left_aside(sweep: Sweep) -> None:
+    n_other = sweep.progress().of_other_code
+    if n_other:
+        _show.say(
+            f"{n_other} results in runs.jsonl were made when crlearn's code was another one. They "
+            "are left aside; bench run does what is left with the code of now."
+        )
+
+
 def _show_table(sweep: Sweep):
     from crlearn.bench import compare
 
+    if not sweep.is_of_this_code:
+        _show.say_warning(
+            f"crlearn {sweep.version} made these results when its code was another one; bench run "
+            "makes them anew."
+        )
     comparison = compare(sweep.study, sweep.summary())
     _show.show_lines(
         comparison.columns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ def read_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """Return an int, float, bool, None, tuple (from ``[1, 2]``) or else the text itself."""
+    """Return an int, float, bool, None, tuple (from ``[1, 2]``), dictionary or the text itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for number in (int, float):
@@ -34,12 +35,57 @@ def read_value(text: str) -> Any:
             return number(text)
         except ValueError:
             continue
-    if text.startswith("["):
-        try:
-            return tuple(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"'{text}' begins like a list but is none: {error}.") from error
+    for bracket, kind in {"[": "list", "{": "dictionary"}.items():
+        if text.startswith(bracket):
+            return _read_collection(text, kind)
     return text
+
+
+def _read_collection(text: str, kind: str) -> Any:
+    """Read JSON or a Python literal; labels that are whole numbers need no quotes in Python's."""
+    try:
+        return _with_tuples(json.loads(text))
+    except ValueError as error:
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = None
+        if not isinstance(value, list | dict):
+            raise ValueError(
+                f"'{text}' begins like a {kind} but is none: {error}. Write it as in JSON or "
+                "Python, with quotes around it for the shell and others around words, such as "
+                """--set 'targets={"drug": 0, "other drug": 0}'."""
+            ) from error
+        return _with_tuples(value)
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return lists as tuples: parameters may have to be hashed."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def label_of(text: str, environments: Sequence[Any]) -> Any:
+    """Return the environment whose label reads as `text`."""
+    for label in environments:
+        if str(label) == text:
+            return label
+    known = ", ".join(map(str, environments)) or "of which there are none"
+    raise ValueError(f"--reference must be one of the environments, {known}. Got '{text}'.")
+
+
+def by_labels(parameters: Mapping[str, Any], environments: Sequence[Any]) -> dict[str, Any]:
+    """Return those parameters that are dictionaries, with the labels of the data as keys.
+
+    JSON has no keys but text, and a file decides whether its labels are text or numbers.
+    """
+    labels = {str(label): label for label in environments}
+    return {
+        name: {labels.get(str(key), key): item for key, item in value.items()}
+        for name, value in parameters.items()
+        if isinstance(value, dict)
+    }
 
 
 def methods() -> dict[str, type[BaseCRL]]:

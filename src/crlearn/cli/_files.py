@@ -14,11 +14,20 @@ import numpy as np
 
 from crlearn import persist
 from crlearn.base import BaseCRL, latents_of
-from crlearn.data import TABLE_TYPES, Dataset, read_table, table_columns, write_table
+from crlearn.cli._paths import (
+    GRAPH,
+    LATENTS,
+    MODEL,
+    OWN_TYPE,
+    RESULT,
+    check_data_file,
+    check_is_run,
+)
+from crlearn.data import Dataset, read_table, table_columns, write_table
 from crlearn.exceptions import CorruptFileError
+from crlearn.files import replacing, write_whole
 from crlearn.result import Result
 
-OWN_TYPE = ".crl"
 ENVIRONMENT_COLUMN = "environment"
 
 
@@ -29,16 +38,9 @@ def read_data(path: Path, env_column: str | None = None) -> Dataset:
     it, is taken for the labels (in AnnData files: of obs): as a feature it would give the answer
     away.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file '{path}'.")
-    file_type = path.suffix.lower()
-    if file_type == OWN_TYPE:
+    check_data_file(path)
+    if path.suffix.lower() == OWN_TYPE:
         return _read_own(path, env_column)
-    if file_type not in TABLE_TYPES:
-        raise ValueError(
-            f"The type of '{path.name}' is not known. The name must end in "
-            f"{', '.join((*TABLE_TYPES, OWN_TYPE))}."
-        )
     try:
         if env_column is None and ENVIRONMENT_COLUMN in table_columns(path):
             env_column = ENVIRONMENT_COLUMN
@@ -54,13 +56,6 @@ def write_data(dataset: Dataset, path: Path) -> None:
         persist.save(dataset, path)
     else:
         write_table(dataset, path, ENVIRONMENT_COLUMN)
-
-
-def check_data_type(path: Path) -> None:
-    """Refuse a name whose ending says nothing, before any work is done."""
-    allowed = (OWN_TYPE, *TABLE_TYPES)
-    if path.suffix.lower() not in allowed:
-        raise ValueError(f"The name of '{path.name}' must end in {', '.join(allowed)}.")
 
 
 def check_labels(dataset: Dataset, path: Path, model: BaseCRL) -> None:
@@ -109,36 +104,37 @@ class Run:
     @classmethod
     def read(cls, folder: Path) -> Run:
         """Read the folder that `write` made."""
-        if not (folder / "model.crl").is_file() or not (folder / "result.json").is_file():
-            raise FileNotFoundError(
-                f"'{folder}' is not the folder of a fit: it has no model.crl and result.json. "
-                "crlearn fit DATA --method NAME --out FOLDER makes one."
-            )
-        model = BaseCRL.load(folder / "model.crl")
+        check_is_run(folder)
+        model = BaseCRL.load(folder / MODEL)
         try:
-            data = json.loads((folder / "result.json").read_text(encoding="utf-8"))["data"]
+            data = json.loads((folder / RESULT).read_text(encoding="utf-8"))["data"]
             return cls(
                 folder, model, Path(data["file"]), data["env_column"], tuple(data["features"])
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFileError(
-                f"'{folder / 'result.json'}' is not what crlearn fit wrote ({error!r})."
+                f"'{folder / RESULT}' is not what crlearn fit wrote ({error!r})."
             ) from error
 
     def write(self, dataset: Dataset) -> list[Path]:
-        """Write model, latents, result and graph; return the files."""
+        """Write model, latents, result and graph; return the files.
+
+        The result is the last: a folder without it is no run, so that the files of an earlier fit
+        and of one whose writing was interrupted are not taken for one run.
+        """
         prepare_folder(self.folder)
         result, folder = self.model.result_, self.folder
-        files = [folder / "model.crl", folder / "latents.csv", folder / "result.json"]
-        self.model.save(files[0])
+        for name in (RESULT, GRAPH):  # of an earlier fit into this folder
+            (folder / name).unlink(missing_ok=True)
+        self.model.save(folder / MODEL)
         latents = np.asarray(latents_of(self.model, dataset.X, dataset.y))
-        write_table(Dataset(latents, dataset.y, names=result.latent_names), files[1])
-        files[2].write_text(_as_json(self.summary(dataset)), encoding="utf-8")
-        graph_file = folder / "graph.gml"
-        graph_file.unlink(missing_ok=True)  # of an earlier fit into this folder
+        write_table(Dataset(latents, dataset.y, names=result.latent_names), folder / LATENTS)
+        files = [folder / name for name in (MODEL, LATENTS, RESULT)]
         if result.graph is not None:
-            nx.write_gml(result.graph, graph_file)
-            files.append(graph_file)
+            files.append(folder / GRAPH)
+            with replacing(files[-1]) as draft:
+                nx.write_gml(result.graph, draft)
+        write_whole(folder / RESULT, _as_json(self.summary(dataset)))
         return files
 
     def summary(self, dataset: Dataset) -> dict[str, Any]:

@@ -16,12 +16,12 @@ import numpy as np
 
 from crlearn.data._dataset import Dataset, listed
 from crlearn.exceptions import import_extra
+from crlearn.files import TABLE_TYPES, replacing
 
 # How a missing number may be written; labels may read like these and are labels all the same.
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A")
 
 # The endings of the files that hold tables.
-TABLE_TYPES = (".csv", ".tsv", ".parquet", ".h5ad")
 
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -238,14 +238,18 @@ def write_table(
     path = Path(path)
     file_type = _checked_type(path)
     if file_type == ".h5ad":
-        to_anndata(dataset, environment_column).write_h5ad(path)
+        annotated = to_anndata(dataset, environment_column)
+        with replacing(path) as draft:
+            annotated.write_h5ad(draft)
         return
     frame = to_pandas(dataset, environment_column)
     if file_type == ".parquet":
         import_extra("pyarrow", "frames")
-        frame.to_parquet(path, index=False)
+        with replacing(path) as draft:
+            frame.to_parquet(draft, index=False)
     else:
-        frame.to_csv(path, index=False, sep="\t" if file_type == ".tsv" else ",")
+        with replacing(path) as draft:
+            frame.to_csv(draft, index=False, sep="\t" if file_type == ".tsv" else ",")
 
 
 def _read_text(path: Path, environment_column: str | None) -> Any:

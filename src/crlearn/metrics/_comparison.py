@@ -171,7 +171,9 @@ class Comparison:
     @property
     def _encoder_matrix(self) -> Matrix:
         matrix = getattr(self.result.encoder, "matrix", None)
-        return np.asarray(_or_unavailable(matrix, "the encoder is not linear"), dtype=float)
+        return np.asarray(
+            _or_unavailable(matrix, "the model has no linear encoder of X"), dtype=float
+        )
 
     @property
     def _adjacency_hat(self) -> BoolMatrix:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
 
 from crlearn.base import latents_of
 from crlearn.metrics._check import check_matrix, check_samples
@@ -30,7 +33,7 @@ class FittedModel(Protocol):
 
 
 def evaluate(
-    model: FittedModel,
+    model: FittedModel | Pipeline,
     dataset: Dataset,
     metrics: Sequence[str] | None = None,
     *,
@@ -45,7 +48,9 @@ def evaluate(
     Parameters
     ----------
     model
-        Fitted estimator.
+        Fitted estimator, or a fitted Pipeline of scikit-learn that ends in one. After other steps,
+        metrics that compare the linear encoder or decoder with the mixing are not available: the
+        estimator knows them in terms of what those steps made of X only.
     dataset
         With ``truth``; not necessarily the one that the model was fitted on.
     metrics
@@ -92,11 +97,14 @@ def evaluate(
     )
 
 
-def _compare(model: FittedModel, dataset: Dataset) -> Comparison:
-    result = getattr(model, "result_", None)
+def _compare(model: FittedModel | Pipeline, dataset: Dataset) -> Comparison:
+    estimator = model[-1] if isinstance(model, Pipeline) else model
+    result = getattr(estimator, "result_", None)
     if result is None:
+        ends = f" that ends in {estimator!r}," if isinstance(model, Pipeline) else ""
         raise NotFittedError(
-            f"model must be fitted. Got a {type(model).__name__} that is not; call its fit first."
+            "model must be a fitted estimator of crlearn, or a fitted Pipeline that ends in one. "
+            f"Got a {type(model).__name__}{ends} that is not; call its fit first."
         )
     if dataset.truth is None:
         raise ValueError(
@@ -111,15 +119,17 @@ def _compare(model: FittedModel, dataset: Dataset) -> Comparison:
             f"Got {X.shape[1]} features."
         )
     names = ("truth.Z", "model.transform(dataset.X)")
-    _, Z_hat = check_samples(dataset.truth.Z, _latents(model, X, dataset.y), names)
-    return Comparison(dataset.truth, result, X, Z_hat, dataset.y, getattr(model, "posterior", None))
-
-
-def _latents(model: FittedModel, X: Any, y: Any) -> Any:
     with warnings.catch_warnings():
         # A dataset keeps its names beside X, so a model of a data frame's would miss them there.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        return latents_of(model, X, y)
+        if isinstance(model, Pipeline) and len(model) > 1:
+            X = model[:-1].transform(X)
+            # Matrices in these units must not be compared with the mixing.
+            result = replace(result, encoder=result.encoder.__call__, decoder=None)
+        latents = latents_of(estimator, X, dataset.y)
+    _, Z_hat = check_samples(dataset.truth.Z, latents, names)
+    posterior = getattr(estimator, "posterior", None)
+    return Comparison(dataset.truth, result, np.asarray(X), Z_hat, dataset.y, posterior)
 
 
 def _meaningful(result: Result) -> list[Metric]:

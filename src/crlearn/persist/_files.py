@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from safetensors.numpy import save as format_safetensors
 
 from crlearn import __version__
 from crlearn.exceptions import CorruptFileError
+from crlearn.files import write_whole
 from crlearn.persist import _format_1
 from crlearn.persist._values import decode, encode
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from crlearn.data import Dataset
 
 FORMAT = 2
+_HEADER = {"format", "crlearn", "kind", "content"}  # and the checksum
 
 
 def save(thing: BaseCRL | Dataset, path: str | Path) -> None:
@@ -63,18 +65,12 @@ def load(path: str | Path) -> Any:
 
 def write_record(path: str | Path, *, kind: str, record: Mapping[str, Any]) -> None:
     """Write a nested record of plain values and arrays; the file appears whole or not at all."""
-    path = Path(path)
     tensors: dict[str, NDArray[Any]] = {}
     content = encode(record, tensors, where=kind)
     header = {"format": FORMAT, "crlearn": __version__, "kind": kind, "content": content}
-    data = format_safetensors(tensors, metadata={"crlearn": json.dumps(header)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    checksum = _checksum(json.dumps({"sha256": "", **header}), tensors)
+    text = json.dumps({"sha256": checksum, **header})
+    write_whole(path, format_safetensors(tensors, metadata={"crlearn": text}))
 
 
 def read_record(path: str | Path, *, kind: str) -> dict[str, Any]:
@@ -123,12 +119,35 @@ def _read(path: str | Path) -> _File:
                 f"{path} was written by crlearn {header['crlearn']}, which uses a newer file "
                 "format. Update crlearn to read it."
             )
+        if set(header) != _HEADER:  # a file of an older version has no checksum
+            _compare_checksum(path, header["sha256"], metadata["crlearn"], tensors)
         is_old = header["format"] == 1
         content = _format_1.upgraded(header["content"]) if is_old else header["content"]
         record = decode(content, tensors)
         if not isinstance(record, dict):
             raise TypeError("its content is not a record")
         return _File(int(header["format"]), str(header["kind"]), record)
+
+
+def _compare_checksum(
+    path: str | Path, checksum: str, header: str, tensors: Mapping[str, NDArray[Any]]
+) -> None:
+    """Refuse a file of which a single bit is another one."""
+    if checksum != _checksum(header.replace(checksum, "", 1), tensors):
+        raise CorruptFileError(
+            f"{path} is damaged: its checksum does not match what it holds, so that its numbers "
+            "cannot be trusted. Copy it again from where it came, or fit and save it again."
+        )
+
+
+def _checksum(header: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of everything that a file holds but the checksum itself."""
+    digest = hashlib.sha256(header.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from crlearn import __version__
-
 if TYPE_CHECKING:
     from crlearn.bench import ComparisonTable, Line, Record, Row, Study, Sweep, Value
 
@@ -71,7 +69,7 @@ class Outcome:
         from crlearn.bench import summarise
 
         records = sweep.records()
-        if sweep.version != __version__:  # its keys differ from ours: its own summary holds
+        if not sweep.is_of_this_code:  # its keys differ from ours: its own summary holds
             n_planned = len(sweep.plan.cells) * sweep.seeds
             return cls(sweep, records, sweep.summary(), max(0, n_planned - len(records)))
         tried = {record.key for record in records}

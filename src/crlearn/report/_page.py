@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Literal
 import jinja2
 from markupsafe import Markup
 
+from crlearn.files import write_whole
+
 # Control characters and halves of surrogate pairs, which XML and so SVG cannot hold.
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -168,10 +170,8 @@ class Page:
 
 def write_page(page: Page, out: str | Path) -> Path:
     """Write a page to one HTML file."""
-    out = Path(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(render(page), encoding="utf-8")
-    return out
+    write_whole(out, render(page))
+    return Path(out)
 
 
 def render(page: Page) -> str:

@@ -90,7 +90,7 @@ def _facts(outcome: Outcome) -> dict[str, str]:
     if records:
         facts["time to fit, all runs"] = _duration(sum(run.seconds or 0.0 for run in records))
         facts["last run"] = max(run.finished for run in records)[:16].replace("T", " ") + " UTC"
-    facts["crlearn"] = sweep.version
+    facts["crlearn"] = _code_of(outcome).removeprefix("crlearn ")
     devices = [run.device for run in records if run.device]
     if devices:
         facts["device"] = _listed(devices)
@@ -101,6 +101,11 @@ def _facts(outcome: Outcome) -> dict[str, str]:
     if versions:
         facts["versions"] = ", ".join(f"{name} {_listed(all)}" for name, all in versions.items())
     return facts
+
+
+def _code_of(outcome: Outcome) -> str:
+    sweep = outcome.sweep
+    return f"crlearn {sweep.version}" + (f" (code {sweep.code})" if sweep.code else "")
 
 
 def _machine(machine: Mapping[str, Any]) -> list[str]:
@@ -171,9 +176,14 @@ def _state(outcome: Outcome) -> Iterable[Text]:
         yield Text("No run has finished yet, so there are no results.", "bad")
     elif not outcome.rows:
         yield Text(
-            f"crlearn {outcome.sweep.version} made these runs, and they have no summary. Only that "
-            "version can write it: crlearn bench run with the same study, profile and folder.",
+            f"{_code_of(outcome)} made these runs, and they have no summary. Only that code can "
+            "write it: crlearn bench run with the same study, profile and folder.",
             "bad",
+        )
+    elif not outcome.sweep.is_of_this_code:
+        yield Text(
+            f"{_code_of(outcome)} made these runs; the code that wrote this page is another one, "
+            "and may give other results."
         )
     if outcome.left:
         yield Text(
