@@ -278,6 +278,37 @@ class Result:
         return tuple(check for check in self.checks if check.passed is False)
 
     @property
+    def open_checks(self) -> tuple[Check, ...]:
+        """The assumptions that were not seen to hold: contradicted first, then untested."""
+        untested = (check for check in self.checks if check.passed is None)
+        return (*self.failed_checks, *untested)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether an assumption was not seen to hold, or nothing is guaranteed anyway."""
+        return bool(self.open_checks) or self.guarantee.latents == "none"
+
+    @property
+    def verdict(self) -> str:
+        """How far the answer can be trusted: the line that comes first wherever a fit is shown."""
+        failed = len(self.failed_checks)
+        untested = len(self.open_checks) - failed
+        parts = []
+        if self.guarantee.latents == "none":
+            parts.append("nothing is guaranteed")
+        if failed:
+            parts.append(
+                f"{failed} assumption{' fails' if failed == 1 else 's fail'} on these data"
+            )
+        if untested:
+            parts.append(f"{untested} assumption{'' if untested == 1 else 's'} could not be tested")
+        if parts:
+            return f"WARNING: {'; '.join(parts)}"
+        if not self.checks:
+            return "No assumption was checked"
+        return f"All {len(self.checks)} checks of assumptions passed"
+
+    @property
     def edge_tests(self) -> dict[tuple[int, int], float]:
         """P-value of each edge that was tested; a closure has edges that were not."""
         if self.adjacency is None or self.edge_p_values is None:
@@ -301,8 +332,8 @@ class Result:
         return min(gaps, default=None)
 
     def summary(self) -> dict[str, str]:
-        """Return what was found, in a few words for each part that is there."""
-        parts: dict[str, str] = {}
+        """Return how far the answer can be trusted, and what was found, in a few words each."""
+        parts = {"verdict": self.verdict, "guarantee": str(self.guarantee)}
         if self.adjacency is not None:
             n_edges = int(self.adjacency.sum())
             parts["graph"] = f"{n_edges} edge{'' if n_edges == 1 else 's'}"
@@ -326,11 +357,15 @@ class Result:
         )
 
     def __str__(self) -> str:
+        words = self.summary()
+        verdict, guarantee = words.pop("verdict"), words.pop("guarantee")
         return "\n".join(
             [
+                verdict,
+                *(f"  {check}" for check in self.open_checks),
+                f"guarantee: {guarantee}",
                 f"{self.n_latents} latents in {self.seconds:.1f} s on {self.device}",
-                *(f"{name}: {words}" for name, words in self.summary().items()),
-                f"guarantee: {self.guarantee}",
-                *(f"check: {check}" for check in self.checks),
+                *(f"{name}: {part}" for name, part in words.items()),
+                *(f"check: {check}" for check in self.checks if check.passed),
             ]
         )

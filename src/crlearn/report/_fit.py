@@ -22,7 +22,17 @@ from crlearn.metrics import Evaluation, evaluate, match
 from crlearn.report._drawing import Drawing, graph_drawing, graphs_beside_each_other
 from crlearn.report._heatmap import correlation_map, environment_means
 from crlearn.report._matched import Matched
-from crlearn.report._page import Block, Cell, Page, Section, Table, Text, Tone, write_page
+from crlearn.report._page import (
+    Banner,
+    Block,
+    Cell,
+    Page,
+    Section,
+    Table,
+    Text,
+    Tone,
+    write_page,
+)
 from crlearn.report._scatter import Coloring, latents_against, pair_plot, scatter_matrix
 from crlearn.report._training import training_curve
 from crlearn.report._wording import first_line, meaning, shown
@@ -137,7 +147,7 @@ class Fit:
 def fit_page(fit: Fit, title: str | None = None) -> Page:
     """Compose the page of one fit."""
     sections = [
-        _guarantee(fit),
+        _checks(fit),
         _metrics(fit),
         _recovered_and_true(fit),
         _noises(fit),
@@ -155,6 +165,7 @@ def fit_page(fit: Fit, title: str | None = None) -> Page:
         lead=first_line(type(fit.model)),
         facts=_facts(fit),
         sections=[section for section in sections if section is not None],
+        banner=_verdict(fit.result),
     )
 
 
@@ -169,17 +180,22 @@ def _facts(fit: Fit) -> dict[str, str]:
     return facts
 
 
-def _guarantee(fit: Fit) -> Section:
-    text = fit.result.guarantee.text
-    blocks: list[Block] = [Text(f"What theory promises: {text}.")]
-    failed = fit.result.failed_checks
-    if failed:
-        names = ", ".join(check.name for check in failed)
-        blocks.append(Text(f"These data contradict an assumption of that promise: {names}.", "bad"))
-    if fit.result.checks:
-        rows = [[check.name, _mark(check), check.detail] for check in fit.result.checks]
-        blocks.append(Table(["assumption", "on these data", "detail"], rows))
-    return Section("Guarantee and checks", blocks)
+def _verdict(result: Result) -> Banner:
+    """Say first how far the answer can be trusted."""
+    return Banner(
+        title=result.verdict,
+        items=[str(check) for check in result.open_checks],
+        text=f"Guarantee: {result.guarantee.text}.",
+        tone="bad" if result.is_in_doubt else "good",
+    )
+
+
+def _checks(fit: Fit) -> Section | None:
+    if not fit.result.checks:
+        return None
+    worst_first = [*fit.result.open_checks, *(c for c in fit.result.checks if c.passed)]
+    rows = [[check.name, _mark(check), check.detail] for check in worst_first]
+    return Section("Checks", [Table(["assumption", "on these data", "detail"], rows)])
 
 
 def _mark(check: Check) -> Cell:
