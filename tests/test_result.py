@@ -39,6 +39,21 @@ def test_graph_carries_the_names_of_the_latents():
     assert str(result).endswith("\ngraph: 1 edge")
 
 
+def test_names_of_the_latents_and_their_interventions():
+    result = Result(
+        ENCODER,
+        GUARANTEE,
+        adjacency=np.array([[False, True], [False, False]]),
+        targets=np.array([[False, False], [True, True], [False, True]]),
+        names=("iron", "salt"),
+        environments=("control", "a", "b"),
+    )
+    assert result.graph is not None
+    assert list(result.graph.edges) == [("iron", "salt")]
+    assert result.interventions == {"iron": ["a"], "salt": ["a", "b"]}
+    assert Result(ENCODER, GUARANTEE).interventions is None
+
+
 def test_no_graph_without_adjacency():
     assert Result(ENCODER, GUARANTEE).graph is None
 

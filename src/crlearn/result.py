@@ -234,6 +234,10 @@ class Result:
         How long it took.
     versions
         Versions of the packages that determine the numbers.
+    names
+        Names of the latents, no two alike; None: z0, z1, ...
+    environments
+        Labels of the environments as texts, in the order of the rows of `targets`, or None.
     """
 
     encoder: Encoder
@@ -254,6 +258,8 @@ class Result:
     device: str = "cpu"
     seconds: float = 0.0
     versions: Mapping[str, str] = field(default_factory=installed_versions)
+    names: tuple[str, ...] | None = None
+    environments: tuple[str, ...] | None = None
 
     @property
     def n_latents(self) -> int:
@@ -263,7 +269,17 @@ class Result:
     @property
     def latent_names(self) -> list[str]:
         """Names of the latents: columns of ``transform`` and nodes of the graph."""
-        return [f"z{i}" for i in range(self.n_latents)]
+        return [f"z{i}" for i in range(self.n_latents)] if self.names is None else [*self.names]
+
+    @property
+    def interventions(self) -> dict[str, list[str]] | None:
+        """The environments that intervene on each latent, by its name; None if there are none."""
+        if self.targets is None or self.environments is None:
+            return None
+        return {
+            name: [self.environments[e] for e in np.flatnonzero(own)]
+            for name, own in zip(self.latent_names, self.targets.T, strict=True)
+        }
 
     @property
     def graph(self) -> nx.DiGraph | None:

@@ -244,6 +244,29 @@ def test_a_guarantee_stands_before_everything_else(parse, tmp_path: Path, model:
     assert document.text.index("Guarantee: all of it.") < document.text.index("method")
 
 
+def test_the_page_uses_the_names_of_latents_and_says_what_intervenes_on_them(
+    parse, tmp_path: Path, world: Dataset, model: PCABaseline
+):
+    named = with_result(
+        model,
+        adjacency=np.eye(3, k=1, dtype=bool),
+        targets=np.eye(4, 3, k=-1, dtype=bool),
+        names=("iron", "a name that is far too long for a figure", "heat"),
+        environments=("control", "e1", "e2", "e3"),
+    )
+    document = parse(source_of(tmp_path, named, Dataset(world.X, world.y)))
+    assert "interventions" in titles(document)
+    rows = [cell["data-sort"] for cell in document.all("td")]
+    assert rows[rows.index("iron") + 1] == "e1"
+    assert rows[rows.index("a name that is far too long for a figure") + 1] == "e2"
+    assert "On no latent: control." in document.text
+    assert "a name that…" in document.text
+    labels = [svg["aria-label"] or "" for svg in document.all("svg")]
+    assert any("iron → a name that…" in label for label in labels)
+    with_truth = parse(source_of(tmp_path, named, world))
+    assert {"recovered iron", "true z0"} <= set(with_truth.text)
+
+
 def test_training_curve_of_a_trained_method(parse, tmp_path: Path, model: PCABaseline):
     losses = np.array([3.0, 2.0, 1.0])
     history = {"epoch": np.arange(3), "train_loss": losses, "validation_loss": losses}

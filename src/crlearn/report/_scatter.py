@@ -17,6 +17,7 @@ from crlearn.report._matched import Matched
 from crlearn.report._svg import (
     BLUE,
     GREY,
+    LETTER,
     PALETTE,
     WIDE,
     Sketch,
@@ -62,7 +63,7 @@ def scatter_matrix(latents: Matched) -> Sketch:
     for i, name in enumerate(latents.true_names):
         grid[i, 0].set_ylabel(f"true {name}")
     for j, name in enumerate(latents.recovered_names):
-        grid[-1, j].set_xlabel(f"recovered {name}")
+        grid[-1, j].set_xlabel(_beside(side, "recovered", name))
     return Sketch(
         figure,
         f"Scatter matrix of {n_true} true {latents.kind}s in rows against {n_recovered} recovered "
@@ -83,7 +84,7 @@ def _matched_strip(latents: Matched) -> Sketch:
         _frame(axes, matched=True)
         _corner_note(axes, float(latents.correlations[k, k]))
         axes.set_ylabel(f"true {latents.true_names[k]}")
-        axes.set_xlabel(f"recovered {latents.recovered_names[k]}")
+        axes.set_xlabel(_beside(1.35, "recovered", latents.recovered_names[k]))
     which = str(shown) if shown == latents.n_pairs else f"first {shown} of {latents.n_pairs}"
     return Sketch(
         figure,
@@ -289,6 +290,12 @@ def _frame(axes: Axes, matched: bool) -> None:
         spine.set_alpha(None if matched else 0.3)
         if matched:
             spine.set(color=BLUE, linewidth=1.6)
+
+
+def _beside(width: float, *words: str) -> str:
+    """Return words in one line if that is not wider than a panel, else one below the other."""
+    line = " ".join(words)
+    return line if LETTER * len(line) <= width else "\n".join(words)
 
 
 def _corner_note(axes: Axes, correlation: float) -> None:
