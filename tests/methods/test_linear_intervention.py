@@ -150,7 +150,7 @@ class TestNames:
 
     def test_latents_are_named_after_the_environments_that_intervene_on_them(self, tmp_path: Any):
         data = world()
-        model = LinearInterventionCRL(mechanisms="linear", reference="control", random_state=0)
+        model: Any = LinearInterventionCRL(mechanisms="linear", reference="control", random_state=0)
         model.set_output(transform="pandas").fit(data.X, self.LABELS[data.y])
         names = ["GATA1", "KLF1", "MYC", "SPI1"]
         assert list(model.get_feature_names_out()) == names
