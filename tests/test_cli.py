@@ -197,6 +197,8 @@ class TestFit:
     def test_result_file(self, pca_run: Path, world: Path):
         result = json.loads((pca_run / "result.json").read_text())
         assert result["method"] == "PCABaseline"
+        assert result["latents"] == ["z0", "z1"]
+        assert result["interventions"] is None
         assert result["guarantee"]["latents"] == "span"
         assert result["checks"][0] == {
             "name": "columns vary",

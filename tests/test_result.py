@@ -36,7 +36,22 @@ def test_graph_carries_the_names_of_the_latents():
     assert result.graph is not None
     assert list(result.graph.nodes) == ["z0", "z1"]
     assert list(result.graph.edges) == [("z0", "z1")]
-    assert "graph: 1 edge\n" in str(result)
+    assert str(result).endswith("\ngraph: 1 edge")
+
+
+def test_names_of_the_latents_and_their_interventions():
+    result = Result(
+        ENCODER,
+        GUARANTEE,
+        adjacency=np.array([[False, True], [False, False]]),
+        targets=np.array([[False, False], [True, True], [False, True]]),
+        names=("iron", "salt"),
+        environments=("control", "a", "b"),
+    )
+    assert result.graph is not None
+    assert list(result.graph.edges) == [("iron", "salt")]
+    assert result.interventions == {"iron": ["a"], "salt": ["a", "b"]}
+    assert Result(ENCODER, GUARANTEE).interventions is None
 
 
 def test_no_graph_without_adjacency():
@@ -51,8 +66,35 @@ def test_failed_checks_and_their_words():
     )
     result = Result(ENCODER, GUARANTEE, checks=checks)
     assert result.failed_checks == (checks[1],)
-    assert "enough environments: fails (2 of 5)" in str(result)
-    assert "smoothness: untested" in str(result)
+    assert result.open_checks == (checks[1], checks[2])
+    assert str(result).splitlines()[:4] == [
+        "WARNING: 1 assumption fails on these data; 1 assumption could not be tested",
+        "  enough environments: fails (2 of 5)",
+        "  smoothness: untested (cannot be tested)",
+        "guarantee: each variable up to scale; graph exact",
+    ]
+    assert "check: rank of X: holds (rank 3)" in str(result)
+    assert list(result.summary())[:2] == ["verdict", "guarantee"]
+
+
+def test_a_fit_without_a_guarantee_says_so_first():
+    checks = (Check("rank of X", False, "rank 1"), Check("sizes", False, "2 of 5"))
+    result = Result(ENCODER, Guarantee("none", "none", "none at all"), checks=checks)
+    assert result.is_in_doubt
+    said = "WARNING: nothing is guaranteed; 2 assumptions fail on these data\n"
+    assert str(result).startswith(said)
+    assert Result(ENCODER, Guarantee("none", "none", "none at all")).is_in_doubt
+
+
+def test_a_fit_in_which_all_holds_says_so_first():
+    checks = (Check("rank of X", True, "rank 3"), Check("sizes", True, "all"))
+    result = Result(ENCODER, GUARANTEE, checks=checks)
+    assert not result.is_in_doubt
+    assert str(result).splitlines()[:2] == [
+        "All 2 checks of assumptions passed",
+        "guarantee: each variable up to scale; graph exact",
+    ]
+    assert "WARNING" not in str(Result(ENCODER, GUARANTEE))
 
 
 def other(gap: float, agreement: float) -> Alternative:

@@ -259,6 +259,10 @@ class Result:
         How long it took.
     versions
         Versions of the packages that determine the numbers.
+    names
+        Names of the latents, no two alike; None: z0, z1, ...
+    environments
+        Labels of the environments as texts, in the order of the rows of `targets`, or None.
     """
 
     encoder: Encoder
@@ -279,6 +283,8 @@ class Result:
     device: str = "cpu"
     seconds: float = 0.0
     versions: Mapping[str, str] = field(default_factory=installed_versions)
+    names: tuple[str, ...] | None = None
+    environments: tuple[str, ...] | None = None
 
     @property
     def n_latents(self) -> int:
@@ -288,7 +294,17 @@ class Result:
     @property
     def latent_names(self) -> list[str]:
         """Names of the latents: columns of ``transform`` and nodes of the graph."""
-        return [f"z{i}" for i in range(self.n_latents)]
+        return [f"z{i}" for i in range(self.n_latents)] if self.names is None else [*self.names]
+
+    @property
+    def interventions(self) -> dict[str, list[str]] | None:
+        """The environments that intervene on each latent, by its name; None if there are none."""
+        if self.targets is None or self.environments is None:
+            return None
+        return {
+            name: [self.environments[e] for e in np.flatnonzero(own)]
+            for name, own in zip(self.latent_names, self.targets.T, strict=True)
+        }
 
     @property
     def graph(self) -> nx.DiGraph | None:
@@ -301,6 +317,37 @@ class Result:
     def failed_checks(self) -> tuple[Check, ...]:
         """The assumptions that the data contradict."""
         return tuple(check for check in self.checks if check.passed is False)
+
+    @property
+    def open_checks(self) -> tuple[Check, ...]:
+        """The assumptions that were not seen to hold: contradicted first, then untested."""
+        untested = (check for check in self.checks if check.passed is None)
+        return (*self.failed_checks, *untested)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether an assumption was not seen to hold, or nothing is guaranteed anyway."""
+        return bool(self.open_checks) or self.guarantee.latents == "none"
+
+    @property
+    def verdict(self) -> str:
+        """How far the answer can be trusted: the line that comes first wherever a fit is shown."""
+        failed = len(self.failed_checks)
+        untested = len(self.open_checks) - failed
+        parts = []
+        if self.guarantee.latents == "none":
+            parts.append("nothing is guaranteed")
+        if failed:
+            parts.append(
+                f"{failed} assumption{' fails' if failed == 1 else 's fail'} on these data"
+            )
+        if untested:
+            parts.append(f"{untested} assumption{'' if untested == 1 else 's'} could not be tested")
+        if parts:
+            return f"WARNING: {'; '.join(parts)}"
+        if not self.checks:
+            return "No assumption was checked"
+        return f"All {len(self.checks)} checks of assumptions passed"
 
     @property
     def edge_tests(self) -> dict[tuple[int, int], float]:
@@ -326,8 +373,8 @@ class Result:
         return min(gaps, default=None)
 
     def summary(self) -> dict[str, str]:
-        """Return what was found, in a few words for each part that is there."""
-        parts: dict[str, str] = {}
+        """Return how far the answer can be trusted, and what was found, in a few words each."""
+        parts = {"verdict": self.verdict, "guarantee": str(self.guarantee)}
         if self.adjacency is not None:
             n_edges = int(self.adjacency.sum())
             parts["graph"] = f"{n_edges} edge{'' if n_edges == 1 else 's'}"
@@ -351,11 +398,15 @@ class Result:
         )
 
     def __str__(self) -> str:
+        words = self.summary()
+        verdict, guarantee = words.pop("verdict"), words.pop("guarantee")
         return "\n".join(
             [
+                verdict,
+                *(f"  {check}" for check in self.open_checks),
+                f"guarantee: {guarantee}",
                 f"{self.n_latents} latents in {self.seconds:.1f} s on {self.device}",
-                *(f"{name}: {words}" for name, words in self.summary().items()),
-                f"guarantee: {self.guarantee}",
-                *(f"check: {check}" for check in self.checks),
+                *(f"{name}: {part}" for name, part in words.items()),
+                *(f"check: {check}" for check in self.checks if check.passed),
             ]
         )

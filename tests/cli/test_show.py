@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from crlearn import PCABaseline
 from crlearn.cli import _show
 from crlearn.data import make_segments
 from crlearn.metrics import evaluate
+from crlearn.result import Check, Guarantee
 
 WORLD = make_segments(n_latents=2, n_samples=20, n_segments=3, random_state=0)
 MODEL = PCABaseline(n_latents=2).fit(WORLD.X)
@@ -24,10 +26,35 @@ def test_a_dataset_in_words():
 def test_a_result(capsys: Captured):
     _show.show_result("PCABaseline", MODEL.result_, [Path("model.crl")])
     text = capsys.readouterr().out
-    assert text.startswith("PCABaseline: 2 latents in ")
+    assert "\nPCABaseline: 2 latents in " in text
     assert "columns vary" in text
     assert "holds" in text
     assert text.rstrip().endswith("wrote model.crl")
+
+
+@pytest.mark.parametrize(
+    ("passed", "first", "colour"),
+    [
+        (True, "All 2 checks of assumptions passed", "32"),
+        (False, "WARNING: 1 assumption fails on these data", "31"),
+        (None, "WARNING: 1 assumption could not be tested", "31"),
+    ],
+)
+def test_what_fails_comes_first_and_in_colour(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, passed: bool | None, first: str, colour: str
+):
+    checks = (Check("rank", True, "full"), Check("linear", passed, "p = 0"))
+    result = replace(MODEL.result_, checks=checks, guarantee=Guarantee("scale", "none", "scale"))
+    _show.show_result("Some", result, [])
+    plain = capsys.readouterr().out.splitlines()
+    assert plain[0] == first
+    if not passed:
+        assert plain[1] == f"  {checks[1]}"
+    assert plain[1 if passed else 2] == "guarantee: scale"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    _show.show_result("Some", result, [])
+    assert capsys.readouterr().out.startswith(f"\x1b[1;{colour}m{first}")
 
 
 def test_scores_stand_beside_chance(capsys: Captured):

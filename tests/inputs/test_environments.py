@@ -9,6 +9,7 @@ from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs import (
     by_environment,
     check_environment_sizes,
+    names_after,
     read_environments,
     reference_first,
     reference_of,
@@ -77,3 +78,20 @@ def test_labels_are_reported(y: Any):
     assert check.passed is False
     assert "y has 2 labels and was not used" in check.detail
     assert "MultiNodeCRL" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("sources", "names"),
+    [
+        ([["a"], ["b"]], ("a", "b")),
+        ([["a", "b"], []], ("a/b", "z1")),
+        ([["a rather long label", "another one"], ["c"]], ("a rather long label/...", "c")),
+        ([["a", "b"], ["a/b"], ["c"]], ("a/b (z0)", "a/b (z1)", "c")),
+        ([["z1"], []], ("z1 (z0)", "z1 (z1)")),
+        ([[1], [2]], None),
+        ([["a"], [2]], None),
+        ([[" "], ["b"]], None),
+    ],
+)
+def test_latents_are_named_after_what_intervenes_on_them(sources: Any, names: Any):
+    assert names_after(sources) == names

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from crlearn.inputs import Environments, read_environments
 from crlearn.inputs._known import (
     intervened_rows,
+    names_of_nodes,
     read_domains,
     read_graph,
     read_mixing,
@@ -34,6 +36,25 @@ class TestTargets:
         known = read_domains(CHAIN, {"a": 0, "b": [], "c": 1, "new": [0, 2]}, environments)
         rows = intervened_rows(known.labels, known.rows, np.array(["new", "a"]))
         np.testing.assert_array_equal(rows, [[True, False, True], [True, False, False]])
+
+    def test_nodes_of_a_graph_with_names(self, environments: Environments):
+        graph = nx.DiGraph([("iron", "salt"), ("salt", "heat")])
+        names = names_of_nodes(graph)
+        assert names == ("iron", "salt", "heat")
+        by_name = {"a": "iron", "b": [], "c": ["salt", "heat"]}
+        by_number = {"a": 0, "b": [], "c": [1, 2]}
+        for targets in (by_name, by_number):
+            known = read_domains(CHAIN, targets, environments, names)
+            np.testing.assert_array_equal(known.targets, [[1, 0, 0], [0, 0, 0], [0, 1, 1]])
+            assert known.names == names
+        with pytest.raises(
+            ValueError, match=r"nodes of the graph: 'iron', 'salt', 'heat'\. Got 'x'"
+        ):
+            read_domains(CHAIN, {**by_name, "b": "x"}, environments, names)
+
+    def test_graphs_without_names(self):
+        assert names_of_nodes(CHAIN) is None
+        assert names_of_nodes(nx.DiGraph([(0, 1)])) is None
 
     def test_numbers_are_labels_whatever_their_type(self):
         environments = read_environments(np.array([1.0, 2.0]))

@@ -204,6 +204,19 @@ class TestInterface:
         assert list(model.graph_.edges) == [("z0", "z1"), ("z1", "z2"), ("z2", "z3")]
         np.testing.assert_array_equal(model.result_.targets, data.known_targets)
 
+    def test_latents_have_the_names_of_the_nodes(self, data: Any, model: Any):
+        names = ["iron", "salt", "heat", "light"]
+        graph = nx.relabel_nodes(model.graph_, dict(zip(model.graph_.nodes, names, strict=True)))
+        labels = np.unique(data.y).tolist()
+        targets = {
+            label: [name for name, hit in zip(names, row, strict=True) if hit]
+            for label, row in zip(labels, data.known_targets, strict=True)
+        }
+        named = fitted(data, graph=graph, targets=targets)
+        assert list(named.get_feature_names_out()) == names
+        assert list(named.graph_.edges) == [("iron", "salt"), ("salt", "heat"), ("heat", "light")]
+        np.testing.assert_array_equal(named.transform(data.X), model.transform(data.X))
+
     def test_units_of_all_features_together_do_not_matter(self, data: Any, model: Any):
         giant = model_of(data).fit(data.X * 1e150, data.y)
         np.testing.assert_allclose(

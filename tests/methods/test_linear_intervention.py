@@ -143,3 +143,43 @@ class TestWhatDataContradict:
 def fitted_quietly(data: Any, **options: Any) -> Any:
     with pytest.warns(AssumptionWarning):
         return fitted(data, **options)
+
+
+class TestNames:
+    LABELS = np.array(["control", "KLF1", "GATA1", "SPI1", "MYC"])
+
+    def test_latents_are_named_after_the_environments_that_intervene_on_them(self, tmp_path: Any):
+        data = world()
+        model: Any = LinearInterventionCRL(mechanisms="linear", reference="control", random_state=0)
+        model.set_output(transform="pandas").fit(data.X, self.LABELS[data.y])
+        names = ["GATA1", "KLF1", "MYC", "SPI1"]
+        assert list(model.get_feature_names_out()) == names
+        assert list(model.transform(data.X).columns) == names
+        assert model.graph_ is not None
+        assert list(model.graph_.nodes) == names
+        assert model.result_.interventions == {name: [name] for name in names}
+        model.save(tmp_path / "model.crl")
+        loaded = LinearInterventionCRL.load(tmp_path / "model.crl")
+        assert loaded.result_.latent_names == names
+        assert loaded.result_.interventions == model.result_.interventions
+
+    def test_numbers_are_no_names(self):
+        result = fitted(world(), mechanisms="linear").result_
+        assert result.latent_names == ["z0", "z1", "z2", "z3"]
+        assert result.interventions == {"z0": ["1"], "z1": ["2"], "z2": ["3"], "z3": ["4"]}
+
+    def test_names_of_targets_come_before_those_of_environments(self):
+        data = world()
+        targets = {1: "iron", 2: "salt", 3: "heat", 4: "light"}
+        result = fitted(data, mechanisms="linear", targets=targets).result_
+        assert result.latent_names == ["iron", "salt", "heat", "light"]
+
+    def test_a_latent_without_an_intervention_has_its_number_everywhere(self):
+        data = world()
+        labels = self.LABELS[data.y]
+        kept = labels != "MYC"
+        model = LinearInterventionCRL(4, mechanisms="linear", reference="control", random_state=0)
+        with pytest.warns(AssumptionWarning, match="latents without an intervention: z3"):
+            model.fit(data.X[kept], labels[kept])
+        assert model.result_.latent_names == ["GATA1", "KLF1", "SPI1", "z3"]
+        assert "no environment intervenes on z3" in model.result_.guarantee.text

@@ -83,6 +83,10 @@ def test_causes_come_first_and_targets_follow_the_labels():
     # The labels are a, b, c, control, d; latents that do not cause each other may change places.
     expected = plain.targets[[4, 3, 2, 0, 1]]
     assert sorted(renamed.targets.T.tolist()) == sorted(expected.T.tolist())
+    assert renamed.latent_names == plain.latent_names
+    relabelled = {"1": "d", "2": "c", "3": "b", "4": "a"}
+    sets = [{relabelled[label] for label in own} for own in plain.interventions.values()]
+    assert sorted(map(sorted, sets)) == sorted(renamed.interventions.values())
 
 
 @pytest.mark.parametrize("interventions", ["hard", "soft"])

@@ -217,6 +217,14 @@ class TestHostileFiles:
                     Guarantee("span", "none", ""),
                 ),
             ),
+            (
+                "result_",
+                Result(
+                    LinearEncoder(np.ones((2, 3)), np.zeros(3)),
+                    Guarantee("span", "none", ""),
+                    names=("one", "one"),
+                ),
+            ),
         ],
     )
     def test_a_model_that_fit_could_not_have_made(self, good: Path, attribute: str, value: Any):

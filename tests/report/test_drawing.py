@@ -55,6 +55,15 @@ def test_a_drawing_names_its_edges(parse):
     assert {"a", "b", "<c>", "true graph"} <= set(svg.text)
 
 
+def test_long_names_stand_in_boxes_that_do_not_touch():
+    none = np.zeros((3, 3), dtype=bool)
+    short = graph_drawing(Drawing("g", none, ["a", "b", "c"]))
+    long = graph_drawing(Drawing("g", none, ["knock-out of A", "knock-out of B", "control"]))
+    assert long.width > short.width
+    apart = np.diff(np.sort(layered_layout(none, breadth=3.0)[:, 0]))
+    assert apart == pytest.approx([3.0, 3.0])
+
+
 def test_a_graph_without_edges_says_so(parse):
     plot = graph_drawing(Drawing("true graph", np.zeros((1, 1), dtype=bool), ["z0"]))
     assert "true graph: no edges" in parse(plot.svg).text

@@ -49,7 +49,7 @@ def test_page_with_truth(parse, tmp_path: Path, world: Dataset, model: PCABaseli
     source = source_of(tmp_path, model, world, baselines={"ICA": ica})
     document = parse(source)
     assert titles(document) == [
-        "guarantee-and-checks",
+        "checks",
         "metrics",
         "recovered-and-true-latents",
         "graph",
@@ -79,7 +79,7 @@ def test_page_of_a_users_own_data(parse, tmp_path: Path, world: Dataset, model: 
     own = Dataset(world.X, labels, names=[HOSTILE, "$x$", "c", "d", "e"])
     document = parse(source_of(tmp_path, model, own, title=HOSTILE))
     assert titles(document) == [
-        "guarantee-and-checks",
+        "checks",
         "latents",
         "latents-by-environment",
         "features-behind-the-latents",
@@ -164,7 +164,7 @@ def test_unfitted_model(tmp_path: Path):
 
 def test_page_without_data(parse, tmp_path: Path, model: PCABaseline):
     document = parse(source_of(tmp_path, model))
-    assert titles(document) == ["guarantee-and-checks", "graph", "parameters"]
+    assert titles(document) == ["checks", "graph", "parameters"]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,53 @@ def test_checks_say_how_they_came_out(parse, tmp_path: Path, model: PCABaseline)
     checks = (Check("one", True, "a"), Check("two", False, "b"), Check("three", None, "c"))
     document = parse(source_of(tmp_path, with_result(model, checks=checks)))
     assert {"holds", "fails", "untested"} <= set(document.text)
-    assert "These data contradict an assumption of that promise: two." in document.text
+
+
+def test_what_fails_stands_before_everything_else(parse, tmp_path: Path, model: PCABaseline):
+    checks = (Check("one", True, "a"), Check("two", None, "b"), Check("three", False, "c"))
+    promise = Guarantee("scale", "exact", "all of it")
+    doubtful = with_result(model, checks=checks, guarantee=promise)
+    document = parse(source_of(tmp_path, doubtful))
+    assert document.all("div")[0]["class"] == "banner bad"
+    said = [
+        doubtful.result_.verdict,
+        "three: fails (c)",
+        "two: untested (b)",
+        "Guarantee: all of it.",
+        "method",
+    ]
+    places = [document.text.index(words) for words in said]
+    assert places == sorted(places)
+
+
+def test_a_guarantee_stands_before_everything_else(parse, tmp_path: Path, model: PCABaseline):
+    sure = with_result(model, guarantee=Guarantee("scale", "exact", "all of it"))
+    document = parse(source_of(tmp_path, sure))
+    assert document.all("div")[0]["class"] == "banner good"
+    assert document.text.index("Guarantee: all of it.") < document.text.index("method")
+
+
+def test_the_page_uses_the_names_of_latents_and_says_what_intervenes_on_them(
+    parse, tmp_path: Path, world: Dataset, model: PCABaseline
+):
+    named = with_result(
+        model,
+        adjacency=np.eye(3, k=1, dtype=bool),
+        targets=np.eye(4, 3, k=-1, dtype=bool),
+        names=("iron", "a name that is far too long for a figure", "heat"),
+        environments=("control", "e1", "e2", "e3"),
+    )
+    document = parse(source_of(tmp_path, named, Dataset(world.X, world.y)))
+    assert "interventions" in titles(document)
+    rows = [cell["data-sort"] for cell in document.all("td")]
+    assert rows[rows.index("iron") + 1] == "e1"
+    assert rows[rows.index("a name that is far too long for a figure") + 1] == "e2"
+    assert "On no latent: control." in document.text
+    assert "a name that…" in document.text
+    labels = [svg["aria-label"] or "" for svg in document.all("svg")]
+    assert any("iron → a name that…" in label for label in labels)
+    with_truth = parse(source_of(tmp_path, named, world))
+    assert {"recovered iron", "true z0"} <= set(with_truth.text)
 
 
 def test_training_curve_of_a_trained_method(parse, tmp_path: Path, model: PCABaseline):

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crlearn.report._page import (
+    Banner,
     Cell,
     Details,
     Page,
@@ -43,6 +44,38 @@ def test_a_page_is_whole_and_alone(parse):
     assert not document.all("link")
     assert all("src" not in script for script in document.all("script"))
     assert {"A title", "A lead.", "Words.", "A caption."} <= set(document.text)
+
+
+def test_a_banner_stands_before_facts_and_sections(parse):
+    banner = Banner("The news", ["first item", HOSTILE], "What follows.", "bad")
+    whole = Page("A title", "A lead.", {"method": "X"}, [Section("Part", [])], banner)
+    document = parse(render(whole))
+    places = [document.text.index(words) for words in ("The news", "first item", "What follows.")]
+    assert places == sorted(places)
+    assert places[-1] < document.text.index("method")
+    assert HOSTILE in document.text
+    assert [div["class"] for div in document.all("div") if "role" in div] == ["banner bad"]
+    assert "banner" not in [div.get("class") for div in parse(render(page())).all("div")]
+
+
+def test_tables_that_do_not_fit_a_narrow_screen_are_known(parse):
+    narrow = Table(["edge", "p-value"], [["z0 → z1", 0.1]])
+    wrapped = Table(["latent", "features"], [["z0", "a text of many words " * 9]])
+    wide = Table(
+        ["assumption", "on these data", "detail"], [["a name of two words", "holds", "x" * 90]]
+    )
+    assert [table.is_wide for table in (narrow, wrapped, wide)] == [False, False, True]
+    document = parse(render(page(narrow, wide)))
+    assert [table.get("class") for table in document.all("table")] == [None, "wide"]
+    heads = [cell["data-head"] for cell in document.all("td")]
+    assert heads == ["edge", "p-value", "assumption", "on these data", "detail"]
+
+
+def test_a_figure_that_is_shrunk_can_be_enlarged(parse):
+    small, large = Plot("<svg></svg>", width=300), Plot("<svg></svg>", width=700)
+    for plot, n in ((small, 0), (large, 1)):
+        buttons = parse(render(page(plot))).all("button")
+        assert len([button for button in buttons if button.get("class") == "enlarge"]) == n
 
 
 def test_sections_can_be_reached(parse):

@@ -51,10 +51,10 @@ def names_in_legend(pen: Pen) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_forty_methods_look_different():
-    methods = [f"method {i}" for i in range(40)]
+def test_seventy_methods_look_different():
+    methods = [f"method {i}" for i in range(70)]
     scene = Scene("mcc", {}, methods, "")
-    assert len({scene.style(method) for method in methods}) == 40
+    assert len({scene.style(method) for method in methods}) == 70
     assert len({scene.style(method).shape for method in methods[:7]}) == 7
     assert scene.style("method 0") == Style("#0072b2", "o")
 

@@ -46,13 +46,35 @@ def test_many_rows_are_thinned_and_that_is_said():
     assert "random choice" not in matrix(1, 1).caption
 
 
-def test_environments_have_colours_and_the_smaller_ones_share_grey(parse):
-    y = np.repeat(np.array(["a", "b", "c", "<d>", "e", "f"]), [20, 20, 20, 20, 10, 10])
-    coloring = Coloring.by_environment(y, 100)
-    assert [label for label, _, _ in coloring.groups] == ["2 others", "<d>", "a", "b", "c"]
-    assert "4 of 6 environments" in coloring.note
-    document = parse(pair_plot(latents(2, 100), names(2), coloring).svg)
-    assert {"environment", "<d>", "2 others"} <= set(document.text)
+def test_eight_environments_have_eight_colours(parse):
+    y = np.repeat(np.array(["<d>", *"abcefgh"]), 10)
+    coloring = Coloring.by_environment(y, 80)
+    assert len({group.color for group in coloring.groups}) == 8
+    assert not coloring.note
+    plot = pair_plot(latents(2, 80), names(2), coloring)
+    document = parse(plot.svg)
+    assert {"environment", "<d>", "h"} <= set(document.text)
+    assert all(group.color in plot.svg for group in coloring.groups)
+
+
+def test_when_colours_end_the_next_environments_have_another_pattern(parse):
+    y = np.repeat([f"e{i:02}" for i in range(12)], 5)
+    coloring = Coloring.by_environment(y, 60)
+    looks = [(group.color, group.marker, group.line) for group in coloring.groups]
+    assert len(set(looks)) == 12
+    assert coloring.groups[0].color == coloring.groups[10].color
+    plot = pair_plot(latents(2), names(2), coloring)
+    assert "stroke-dasharray" in plot.svg
+    assert {"e00", "e11"} <= set(parse(plot.svg).text)
+
+
+def test_the_smallest_of_many_environments_share_grey():
+    y = np.repeat([f"e{i:02}" for i in range(23)], [9] * 20 + [2] * 3)
+    coloring = Coloring.by_environment(y, len(y))
+    assert coloring.groups[0].label == "3 others"
+    assert len(coloring.groups) == 21
+    assert "20 of 23 environments" in coloring.note
+    assert sum(group.rows.sum() for group in coloring.groups) == len(y)
 
 
 @pytest.mark.parametrize("y", [None, np.linspace(0, 1, 60)])

@@ -4,14 +4,17 @@ import re
 import warnings
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 
 from crlearn.report._page import Plot
 from crlearn.report._svg import (
     INK,
+    PALETTE,
     SURFACE,
     Sketch,
     drawn,
+    legend_columns,
     logarithmic,
     panels,
     shortened,
@@ -120,6 +123,54 @@ def test_long_labels_are_shortened():
     assert shortened("two\nlines") == "two lines"
     assert len(shortened("x" * 100)) == 24
     assert len(shortened("x" * 100, 40)) == 40
+
+
+# Machado, Oliveira and Fernandes (2009): how colours look without red or green cones.
+SIGHTS = {
+    "normal": np.eye(3),
+    "protanopia": np.array(
+        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]
+    ),
+}
+
+
+def linear_rgb(color: str) -> np.ndarray:
+    values = np.array([int(color[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def oklab(rgb: np.ndarray) -> np.ndarray:
+    """Return a colour in a space whose distances are those that people see (Ottosson, 2020)."""
+    cones = np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]])
+    axes = np.array(
+        [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    )
+    return axes @ np.cbrt(cones @ np.clip(rgb, 0, 1))
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_ten_colours_can_be_told_apart(sight: str):
+    seen = np.array([oklab(SIGHTS[sight] @ linear_rgb(color)) for color in PALETTE])
+    distances = np.linalg.norm(seen[:, None] - seen[None], axis=2)
+    assert len(PALETTE) >= 10
+    assert distances[np.triu_indices(len(PALETTE), 1)].min() > 0.07
+
+
+@pytest.mark.parametrize("color", PALETTE)
+def test_colours_show_on_light_and_on_dark_pages(color: str):
+    luminance = np.array([0.2126, 0.7152, 0.0722]) @ linear_rgb(color)
+    dark = np.array([0.2126, 0.7152, 0.0722]) @ linear_rgb("#171b20")
+    assert (1 + 0.05) / (luminance + 0.05) > 2
+    assert (luminance + 0.05) / (dark + 0.05) > 2
+
+
+def test_a_legend_is_not_wider_than_its_figure():
+    assert legend_columns(["ab", "cd", "ef"], 8.0) == 3
+    assert legend_columns(["x" * 30] * 8, 8.0) == 3
+    assert legend_columns(["x" * 300] * 2, 8.0) == 1
 
 
 def test_few_rows_are_all_drawn_and_many_are_not():

@@ -143,6 +143,8 @@ class Run:
         return {
             "method": type(self.model).__name__,
             "n_latents": result.n_latents,
+            "latents": result.latent_names,
+            "interventions": result.interventions,
             "guarantee": vars(result.guarantee),
             "checks": [vars(check) for check in result.checks],
             "training": _training_summary(result.history),

@@ -56,17 +56,28 @@ def describe(dataset: Dataset) -> str:
 
 
 def show_result(method: str, result: Result, files: Sequence[Path]) -> None:
-    """Print what a fit found and where it was written."""
+    """Print how far a fit can be trusted, what it found and where it was written."""
+    words = result.summary()
+    show_verdict(result)
+    say(f"guarantee: {words['guarantee']}")
     say(f"{method}: {result.n_latents} latents in {result.seconds:.1f} s on {result.device}")
-    say(f"guarantee: {result.guarantee}")
-    for part, words in result.summary().items():
-        say(f"{part}: {words}")
+    for part, said in words.items():
+        if part not in ("verdict", "guarantee"):
+            say(f"{part}: {said}")
     if result.checks:
         table = _table("check", "", "detail")
         for check in result.checks:
             table.add_row(check.name, _MARKS[check.passed], check.detail)
         _console().print(table)
     say(f"wrote {', '.join(str(file) for file in files)}")
+
+
+def show_verdict(result: Result) -> None:
+    """Print whether the assumptions hold, in red where they do not."""
+    style = "bold red" if result.is_in_doubt else "bold green"
+    _console().print(result.verdict, style=style, soft_wrap=True)
+    for check in result.open_checks:
+        _console().print(f"  {check}", style="red", soft_wrap=True)
 
 
 def show_evaluation(evaluation: Evaluation) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,8 @@ from crlearn.exceptions import IdentifiabilityError
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
+
+_LONGEST_NAME = 24  # of several environments together
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,11 @@ class Environments:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels as people read them."""
+        return tuple(map(str, self.labels))
 
 
 def read_environments(y: NDArray[Any], reference: Any = None, *, fewest: int = 2) -> Environments:
@@ -96,6 +105,32 @@ def reference_first(environments: Environments) -> NDArray[np.intp]:
     reference, _ = reference_of(environments)
     others = [e for e in range(len(environments)) if e != reference]
     return np.array([reference, *others], dtype=np.intp)
+
+
+def names_after(sources: Sequence[Sequence[Any]]) -> tuple[str, ...] | None:
+    """Name latents after what intervenes on them.
+
+    Parameters
+    ----------
+    sources
+        Labels or targets of the interventions on each latent; a latent without any is z0, z1, ...
+
+    Returns
+    -------
+    names
+        No two alike. None if the sources are numbers: these count environments, not latents.
+    """
+    if not all(isinstance(source, str) and source.strip() for own in sources for source in own):
+        return None
+    names = [_joined(own) if own else f"z{j}" for j, own in enumerate(sources)]
+    seen = Counter(names)
+    names = [f"{name} (z{j})" if seen[name] > 1 else name for j, name in enumerate(names)]
+    return tuple(names) if len(set(names)) == len(names) else None
+
+
+def _joined(sources: Sequence[str]) -> str:
+    whole = "/".join(sources)
+    return whole if len(sources) == 1 or len(whole) <= _LONGEST_NAME else f"{sources[0]}/..."
 
 
 def by_environment(

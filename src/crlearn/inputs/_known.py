@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,12 +29,15 @@ class KnownDomains:
         latent j.
     labels, rows
         Labels whose targets are known, those that are not in y included, and their targets.
+    names
+        Names of the latents; None: they have none.
     """
 
     graph: BoolMatrix
     targets: BoolMatrix
     labels: tuple[Any, ...]
     rows: BoolMatrix
+    names: tuple[str, ...] | None = None
 
 
 def read_graph(graph: Any, n_latents: int | None) -> BoolMatrix:
@@ -47,11 +51,25 @@ def read_graph(graph: Any, n_latents: int | None) -> BoolMatrix:
     return adjacency
 
 
-def read_domains(graph: BoolMatrix, targets: Any, environments: Environments) -> KnownDomains:
+def names_of_nodes(graph: Any) -> tuple[str, ...] | None:
+    """Return the names of the nodes of a graph that has names; None: its nodes are numbers."""
+    nodes = tuple(graph.nodes) if isinstance(graph, nx.Graph) else ()
+    return nodes if nodes and all(isinstance(node, str) for node in nodes) else None
+
+
+def read_domains(
+    graph: BoolMatrix,
+    targets: Any,
+    environments: Environments,
+    names: tuple[str, ...] | None = None,
+) -> KnownDomains:
     """Read targets: a mapping from labels to latents, or a 0/1 matrix in the order of labels."""
     n = len(graph)
     if isinstance(targets, Mapping):
-        table = {_plain(label): _row(latents, n, label) for label, latents in targets.items()}
+        table = {
+            _plain(label): _row(_numbered(latents, names, label), n, label)
+            for label, latents in targets.items()
+        }
     else:
         matrix = _matrix(targets, len(environments), n)
         table = dict(zip(map(_plain, environments.labels), matrix, strict=True))
@@ -67,6 +85,7 @@ def read_domains(graph: BoolMatrix, targets: Any, environments: Environments) ->
         np.array([table[_plain(label)] for label in environments.labels]).reshape(-1, n),
         tuple(table),
         np.array(list(table.values())).reshape(-1, n),
+        names,
     )
 
 
@@ -125,6 +144,20 @@ def read_weights(weights: Any, environments: Environments) -> NDArray[np.floatin
         )
     by_row = by_environment[environments.codes]
     return by_row / by_row.mean()
+
+
+def _numbered(latents: Any, names: tuple[str, ...] | None, label: Any) -> Any:
+    """Return latents by number where the graph has given them names."""
+    given = np.atleast_1d(np.asarray(latents)).tolist()
+    if names is None or not given or not all(isinstance(item, str) for item in given):
+        return latents
+    unknown = [item for item in given if item not in names]
+    if unknown:
+        raise ValueError(
+            f"The 'targets' of an environment must be nodes of the graph: {_listed(names)}. "
+            f"Got {_listed(unknown)} for environment {label!r}."
+        )
+    return [names.index(item) for item in given]
 
 
 def _row(latents: Any, n: int, label: Any) -> NDArray[np.bool_]:

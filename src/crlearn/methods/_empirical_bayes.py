@@ -44,6 +44,7 @@ from crlearn.inputs import (
     Measurement,
     check_environment_sizes,
     measure,
+    names_of_nodes,
     read_domains,
     read_environments,
     read_graph,
@@ -276,12 +277,14 @@ def empirical_bayes_crl(
         guarantee=GUARANTEE if orthogonal else FREE_GUARANTEE,
         adjacency=known.graph,
         targets=known.targets,
+        names=known.names,
+        environments=environments.names,
         checks=(
             *measurement.checks,
             check_environment_sizes(environments, len(known.graph)),
             *measurement.noise_checks(),
             measurement.range_check(found.noisy(measurement)),
-            *domain_checks(domains, found.unmixing, environments.labels),
+            *domain_checks(domains, found.unmixing, environments.labels, known.names),
             *found.checks,
         ),
         details={
@@ -340,9 +343,11 @@ class EmpiricalBayesCRL(DenoisingCRL):
     n_latents
         Number of latents; None: that of the graph (without a graph, the rank of X).
     graph
-        ``graph[i, j]`` non-zero if latent i causes latent j, or a ``networkx.DiGraph``.
+        ``graph[i, j]`` non-zero if latent i causes latent j, or a ``networkx.DiGraph``, whose
+        nodes, if they are texts, name the latents.
     targets
-        Mapping from environment labels to the latents that it intervenes on (``[]`` for none); or a
+        Mapping from environment labels to the latents that it intervenes on (``[]`` for none), by
+        number or by name; or a
         0/1 array with one row for each environment in y, in the order of the labels, and one column
         for each latent. A mapping may name environments that are to come.
     interventions
@@ -437,7 +442,7 @@ class EmpiricalBayesCRL(DenoisingCRL):
         return empirical_bayes_crl(
             X,
             environments,
-            read_domains(graph, self.targets, environments),
+            read_domains(graph, self.targets, environments, names_of_nodes(self.graph)),
             options=options,
             orthogonal=not (isinstance(self.mixing, str) and self.mixing == "any"),
             mixing=read_mixing(self.mixing, X.shape[1], len(graph)),

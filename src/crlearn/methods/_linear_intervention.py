@@ -50,6 +50,7 @@ from crlearn.inputs import (
     by_environment,
     check_environment_sizes,
     in_readable_units,
+    names_after,
     read_environments,
     reference_first,
     reference_of,
@@ -110,19 +111,22 @@ def linear_intervention_crl(
         rng=np.random.default_rng(seed),
     )
     covered = np.isin(np.arange(n), groups.latent)
+    names = groups.latent_names(n)
     known = fit.adjacency if hard else transitive_closure(fit.adjacency)
     labels, alternatives = environments.labels[groups.order], alternatives_of(fit)
     encoder = in_readable_units(fit.H @ span.matrix, X, environments)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=_guarantee(covered, hard=hard),
+        guarantee=_guarantee(covered, names, hard=hard),
         adjacency=known & covered & covered[:, None],
         targets=groups.targets(n),
+        names=names,
+        environments=environments.names,
         checks=(
             *column_checks,
             *groups.checks,
-            _coverage_check(covered),
+            _coverage_check(covered, names),
             check_environment_sizes(environments, n),
             visibility_check(moments, labels),
             *fit_checks("single-node interventions fit", fit, labels),
@@ -151,12 +155,15 @@ class Groups:
         The latent that each of the others intervenes on, in that order.
     checks
         What is to be said about them.
+    names
+        What each of the others is named after: its target, or itself.
     """
 
     environments: Environments
     order: NDArray[np.intp]
     latent: NDArray[np.intp]
     checks: tuple[Check, ...]
+    names: Sequence[Any]
 
     @property
     def n_targets(self) -> int:
@@ -168,6 +175,13 @@ class Groups:
         targets = np.zeros((len(self.order), n_latents), dtype=bool)
         targets[self.order[1:], self.latent] = True
         return targets
+
+    def latent_names(self, n_latents: int) -> tuple[str, ...] | None:
+        """Return the names of the latents; None: z0, z1, ..."""
+        sources: list[dict[Any, None]] = [{} for _ in range(n_latents)]
+        for latent, name in zip(self.latent, self.names, strict=True):
+            sources[latent][name] = None
+        return names_after([[*own] for own in sources])
 
 
 def group_environments(
@@ -186,14 +200,14 @@ def group_environments(
         names = [targets[name] for name in names]
     distinct = list(dict.fromkeys(names))
     latent = np.array([distinct.index(name) for name in names], dtype=np.intp)
-    return Groups(environments, order, latent, (reference_of(environments)[1],))
+    return Groups(environments, order, latent, (reference_of(environments)[1],), names)
 
 
-def _guarantee(covered: NDArray[np.bool_], *, hard: bool) -> Guarantee:
+def _guarantee(covered: NDArray[np.bool_], names: Sequence[str] | None, *, hard: bool) -> Guarantee:
     full = HARD_GUARANTEE if hard else SOFT_GUARANTEE
     if covered.all():
         return full
-    hidden = ", ".join(f"z{j}" for j in np.flatnonzero(~covered))
+    hidden = _listed(~covered, names)
     return Guarantee(
         latents="span",
         graph="none",
@@ -203,13 +217,17 @@ def _guarantee(covered: NDArray[np.bool_], *, hard: bool) -> Guarantee:
     )
 
 
-def _coverage_check(covered: NDArray[np.bool_]) -> Check:
-    missing = np.flatnonzero(~covered)
+def _coverage_check(covered: NDArray[np.bool_], names: Sequence[str] | None) -> Check:
     return Check(
         "every latent is intervened on",
-        len(missing) == 0,
-        "latents without an intervention: " + (", ".join(f"z{j}" for j in missing) or "none"),
+        bool(covered.all()),
+        "latents without an intervention: " + (_listed(~covered, names) or "none"),
     )
+
+
+def _listed(which: NDArray[np.bool_], names: Sequence[str] | None) -> str:
+    missing = np.flatnonzero(which).tolist()
+    return ", ".join(f"z{j}" if names is None else names[j] for j in missing)
 
 
 class LinearInterventionCRL(BaseCRL):
@@ -219,7 +237,8 @@ class LinearInterventionCRL(BaseCRL):
 
     `y` holds one environment label a row. One environment is observational; each of the others
     changes the mechanism of one latent. Latent i is the one that the i-th of these environments
-    (in the order of the labels) intervenes on.
+    (in the order of the labels) intervenes on. It has the name of that environment, or of its
+    target, if that is a text; otherwise latents are called z0, z1, ...
 
     Parameters
     ----------

@@ -104,6 +104,7 @@ def multi_node_crl(
         guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
         adjacency=fit.adjacency if hard else transitive_closure(fit.adjacency),
         targets=fit.targets[np.argsort(order)],
+        environments=environments.names,
         checks=(
             *column_checks,
             reference_of(environments)[1],

@@ -221,6 +221,9 @@ def _check_consistency(estimator: BaseCRL) -> None:
         return
     if not isinstance(estimator.result_, Result):
         raise TypeError("its result is not a Result")
+    names = estimator.result_.names
+    if names is not None and len(set(names)) != estimator.result_.n_latents:
+        raise ValueError("its latents do not have one name each")
     row = estimator._in_shape(np.zeros((1, int(estimator.n_features_in_))))
     latents = estimator.result_.encoder(row)
     if latents.shape != (1, estimator.result_.n_latents) or np.isnan(latents).any():

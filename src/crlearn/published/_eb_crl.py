@@ -62,6 +62,7 @@ from crlearn.inputs import (
     Measurement,
     check_environment_sizes,
     measure,
+    names_of_nodes,
     read_domains,
     read_environments,
     read_graph,
@@ -308,6 +309,8 @@ def eb_crl(
         guarantee=GIVEN_GUARANTEE if kind == "given" else GUARANTEE,
         adjacency=None if known is None else graph,
         targets=None if known is None else known.targets,
+        names=None if known is None else known.names,
+        environments=environments.names,
         checks=(
             *measurement.checks,
             check_environment_sizes(environments, len(graph)),
@@ -471,7 +474,10 @@ class EBCRL(DenoisingCRL):
                 "latent causes another, give a matrix of zeros."
             )
         graph = self._graph(X)
-        known = None if self.targets is None else read_domains(graph, self.targets, environments)
+        names = names_of_nodes(self.graph)
+        known = (
+            None if self.targets is None else read_domains(graph, self.targets, environments, names)
+        )
         mixing = read_mixing(self.mixing, X.shape[1], len(graph))
         return eb_crl(
             X,
@@ -513,7 +519,7 @@ def _target_checks(
             ),
         )
     domains = Domains.of(noisy, environments.codes, known.targets, known.graph)
-    return domain_checks(domains, np.eye(len(known.graph)), environments.labels)
+    return domain_checks(domains, np.eye(len(known.graph)), environments.labels, known.names)
 
 
 def _knots_checks(denoiser: Denoiser, X: Matrix) -> tuple[Check, ...]:

@@ -58,6 +58,7 @@ from crlearn.inputs import (
     Environments,
     check_environment_sizes,
     in_readable_units,
+    names_after,
     read_environments,
     reference_first,
     reference_of,
@@ -309,6 +310,8 @@ def lscale_i(
         guarantee=HARD_INTERVENTION_GUARANTEE if hard else soft_guarantee,
         adjacency=found.adjacency if hard or full_rank else transitive_closure(found.adjacency),
         targets=targets,
+        names=names_after([[label] for label in environments.labels[order[1:]].tolist()]),
+        environments=environments.names,
         checks=(
             *column_checks,
             reference_of(environments)[1],

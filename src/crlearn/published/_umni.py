@@ -305,6 +305,7 @@ def umni_crl(
         ),
         adjacency=found.adjacency,
         targets=found.targets[np.argsort(order)],
+        environments=environments.names,
         checks=(
             *column_checks,
             reference_of(environments)[1],

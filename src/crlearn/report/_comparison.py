@@ -13,15 +13,15 @@ from matplotlib.axes import Axes
 from crlearn.report._facets import Panel, Setting, independent_axes, row_label
 from crlearn.report._outcome import Mark
 from crlearn.report._page import printable
-from crlearn.report._pen import LETTER, LONGEST_NAME, Pen, Scene
-from crlearn.report._svg import Sketch, drawn, panels, shortened, soften
+from crlearn.report._pen import LONGEST_NAME, Pen, Scene
+from crlearn.report._svg import LETTER, WIDE, Sketch, drawn, panels, shortened, soften
 from crlearn.report._wording import in_words
 
 _MOST_PANELS = 12
 _MOST_ROWS = 40
 _MOST_MARKS = 1500
 _COLUMNS, _COLUMNS_OF = 3, {1: 1, 2: 2, 4: 2}
-_HEIGHT = 2.4  # inches, of a panel
+_HEIGHTS = {1: 3.4, 2: 2.8, 3: 2.4}  # inches, of panels in so many columns
 _LINES_OF_TITLE = 3
 
 
@@ -33,8 +33,8 @@ def metric_by_axis(scene: Scene, every: Sequence[Panel]) -> Sketch:
     pen = Pen(scene, marks, upright=True)
     columns = _COLUMNS_OF.get(len(chosen), _COLUMNS)
     rows = ceil(len(chosen) / columns)
-    width = 4.9 if columns == 1 else 3.0 * columns + 0.7
-    height = _HEIGHT * rows + pen.legend_height(width)
+    width = WIDE if columns < _COLUMNS else 3.0 * columns + 0.7
+    height = _HEIGHTS[columns] * rows + pen.legend_height(width)
     figure, grid = panels(rows, columns, width, height, sharey=True)
     for axes, panel in zip(grid.flat, chosen, strict=False):
         _draw_panel(pen, axes, panel, width / columns)
@@ -66,7 +66,7 @@ def metric_by_row(scene: Scene, every: Sequence[Setting]) -> Sketch:
         labels, name, row_height = list(methods), "method", 0.32
         offsets, aside = {method: float(i) for i, method in enumerate(methods)}, 0.2
     labels = [shortened(label, LONGEST_NAME) for label in labels]
-    width = 6.0 + LETTER * max(map(len, labels))
+    width = max(WIDE, 6.0 + LETTER * max(map(len, labels)))
     height = row_height * len(labels) + 0.8 + pen.legend_height(width)
     figure, grid = panels(1, 1, width, height)
     axes = grid[0, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +13,17 @@ from matplotlib.patches import FancyArrowPatch
 from numpy.typing import NDArray
 
 from crlearn.graph import find_cycle, layers
-from crlearn.report._svg import BLUE, GREY, INK, SURFACE, VERMILLION, Sketch, drawn, panels
+from crlearn.report._svg import (
+    BLUE,
+    GREY,
+    INK,
+    LETTER,
+    SURFACE,
+    VERMILLION,
+    Sketch,
+    drawn,
+    panels,
+)
 
 BoolMatrix = NDArray[np.bool_]
 Positions = NDArray[np.floating]
@@ -24,6 +34,8 @@ _MOST_EDGES_IN_WORDS = 30
 _MARGIN = 0.4  # around nodes
 _LINE = 0.05  # around edges
 _CLEAR = 0.3  # distance of an edge from the nodes that it does not belong to
+_INCHES = 0.75  # of a unit
+_CIRCLE = 3  # letters; longer names stand in boxes
 _BENDS = (0.0, 0.2, -0.2, 0.35, -0.35, 0.5, -0.5)
 
 
@@ -47,8 +59,9 @@ class Edge(NamedTuple):
 @drawn
 def graph_drawing(graph: Drawing, caption: str = "") -> Sketch:
     """Draw one graph."""
-    positions, edges = layered_layout(graph.adjacency), _edges(graph.adjacency)
-    extent = _extent(positions, edges)
+    breadth = _breadth(graph.names)
+    positions, edges = layered_layout(graph.adjacency, breadth), _edges(graph.adjacency)
+    extent = _extent(positions, edges, breadth)
     width, height = _size(extent)
     figure, grid = panels(1, 1, width, height)
     _draw(grid[0, 0], graph, positions, extent, [(edge, INK, "-") for edge in edges])
@@ -58,9 +71,10 @@ def graph_drawing(graph: Drawing, caption: str = "") -> Sketch:
 @drawn
 def graphs_beside_each_other(true: Drawing, recovered: Drawing, caption: str = "") -> Sketch:
     """Draw the true and the recovered graph over the same nodes, with the mistakes marked."""
-    positions = layered_layout(true.adjacency)
+    breadth = _breadth([*true.names, *recovered.names])
+    positions = layered_layout(true.adjacency, breadth)
     true_edges, found_edges = _edges(true.adjacency), _edges(recovered.adjacency)
-    extent = _extent(positions, true_edges + found_edges)
+    extent = _extent(positions, true_edges + found_edges, breadth)
     width, height = _size(extent)
     beside = 2 * width <= _WIDEST
     shape = (1, 2, 2 * width, height + 0.3) if beside else (2, 1, width, 2 * height + 0.3)
@@ -88,8 +102,10 @@ def graphs_beside_each_other(true: Drawing, recovered: Drawing, caption: str = "
     )
 
 
-def layered_layout(adjacency: BoolMatrix) -> Positions:
+def layered_layout(adjacency: BoolMatrix, breadth: float = 1.0) -> Positions:
     """Return a place for each node: parents above their children, few crossings.
+
+    Nodes beside each other are `breadth` apart.
 
     Nodes are put in rows by their longest path to a childless node, and each row is sorted by the
     mean place of the neighbours, back and forth. Graphs with cycles or undirected edges are put on
@@ -97,7 +113,8 @@ def layered_layout(adjacency: BoolMatrix) -> Positions:
     """
     if find_cycle(adjacency):
         angles = 2 * np.pi * np.arange(len(adjacency)) / len(adjacency)
-        return max(1.0, len(adjacency) / 6) * np.stack([np.sin(angles), np.cos(angles)], axis=1)
+        circle = np.stack([breadth * np.sin(angles), np.cos(angles)], axis=1)
+        return max(1.0, len(adjacency) / 6) * circle
     rows = [list(row) for row in layers(adjacency)]
     positions = np.zeros((len(adjacency), 2))
     for height, row in enumerate(rows):
@@ -108,7 +125,18 @@ def layered_layout(adjacency: BoolMatrix) -> Positions:
             centre = {node: _mean_place(node, neighbours, positions) for node in row}
             row.sort(key=lambda node: (centre[node], node))
             _place(row, height, positions)
-    return positions
+    return positions * (breadth, 1.0)
+
+
+def _breadth(names: Sequence[str]) -> float:
+    """Return how far apart nodes with these names have to be."""
+    return max(1.0, 2 * _half_width(names) / (72 * _INCHES) + 0.2)
+
+
+def _half_width(names: Sequence[str]) -> float:
+    """Return half the width of a node, in points: of a circle, or a box around the longest name."""
+    longest = max(map(len, names))
+    return 11.0 if longest <= _CIRCLE else 36 * LETTER * longest + 5
 
 
 def _place(row: Sequence[int], height: int, positions: Positions) -> None:
@@ -128,15 +156,16 @@ def _edges(adjacency: BoolMatrix) -> list[Edge]:
     return directed + [Edge(int(i), int(j), directed=False) for i, j in undirected]
 
 
-def _extent(positions: Positions, edges: Sequence[Edge]) -> Positions:
+def _extent(positions: Positions, edges: Sequence[Edge], breadth: float) -> Positions:
     """Return the lower left and upper right corner of nodes and edges."""
     curves = [_curve(edge, positions, _bend(edge, positions)) for edge in edges]
-    everything = np.concatenate([positions - _MARGIN, positions + _MARGIN, *curves])
+    margin = (max(_MARGIN, breadth / 2), _MARGIN)
+    everything = np.concatenate([positions - margin, positions + margin, *curves])
     return np.stack([everything.min(axis=0) - _LINE, everything.max(axis=0) + _LINE])
 
 
 def _size(extent: Positions) -> tuple[float, float]:
-    width, height = 0.75 * (extent[1] - extent[0])
+    width, height = _INCHES * (extent[1] - extent[0])
     return float(np.clip(width, 2.8, 8)), float(height + 0.4)
 
 
@@ -147,28 +176,44 @@ def _draw(
     extent: Positions,
     edges: Sequence[tuple[Edge, str, str]],
 ) -> None:
+    half = _half_width(graph.names)
     for edge, color, line in edges:
+        shrink = _reach(edge, positions, half)
         axes.add_patch(
             FancyArrowPatch(
                 tuple(positions[edge.start]),
                 tuple(positions[edge.end]),
                 arrowstyle="-|>" if edge.directed else "-",
                 mutation_scale=10,
-                shrinkA=11,
-                shrinkB=11,
+                shrinkA=shrink,
+                shrinkB=shrink,
                 connectionstyle=f"arc3,rad={_bend(edge, positions)}",
                 color=color,
                 linestyle=line,
                 linewidth=1.3,
             )
         )
-    axes.scatter(*positions.T, s=420, facecolor=SURFACE, edgecolor=INK, linewidth=1.0, zorder=2)
+    look: dict[str, Any] = {"facecolor": SURFACE, "edgecolor": INK, "linewidth": 1.0}
+    if half <= 11:
+        axes.scatter(*positions.T, s=420, zorder=2, **look)
+        box = None
+    else:
+        box = {"boxstyle": "round,pad=0.35", **look}
     for node, name in enumerate(graph.names):
         x, y = positions[node]
-        axes.text(x, y, name, ha="center", va="center", fontsize=8.5, zorder=3)
+        axes.text(x, y, name, ha="center", va="center", fontsize=8.5, zorder=3, bbox=box)
     title = graph.title if graph.adjacency.any() else f"{graph.title}: no edges"
     axes.set(xlim=extent[:, 0], ylim=extent[:, 1], title=title, aspect="equal")
     axes.set_axis_off()
+
+
+def _reach(edge: Edge, positions: Positions, half_width: float) -> float:
+    """Return how far from the centre of a node an edge begins, in points."""
+    across, up = np.abs(positions[edge.end] - positions[edge.start])
+    length = float(np.hypot(across, up))
+    if half_width <= 11 or length == 0:
+        return 11.0
+    return float(min(half_width * length / max(across, 1e-9), 10 * length / max(up, 1e-9)) + 2)
 
 
 def _bend(edge: Edge, positions: Positions) -> float:

@@ -22,8 +22,19 @@ from crlearn.metrics import Evaluation, evaluate, match
 from crlearn.report._drawing import Drawing, graph_drawing, graphs_beside_each_other
 from crlearn.report._heatmap import correlation_map, environment_means
 from crlearn.report._matched import Matched
-from crlearn.report._page import Block, Cell, Page, Section, Table, Text, Tone, write_page
+from crlearn.report._page import (
+    Banner,
+    Block,
+    Cell,
+    Page,
+    Section,
+    Table,
+    Text,
+    Tone,
+    write_page,
+)
 from crlearn.report._scatter import Coloring, latents_against, pair_plot, scatter_matrix
+from crlearn.report._svg import shortened
 from crlearn.report._training import training_curve
 from crlearn.report._wording import first_line, meaning, shown
 from crlearn.result import Check, GraphLevel, Result
@@ -33,6 +44,7 @@ BoolMatrix = NDArray[np.bool_]
 
 _FEATURES_PER_LATENT = 5
 _MOST_ALTERNATIVES = 20
+_LONGEST_NAME = 12  # in a figure
 
 
 def write_report(
@@ -97,6 +109,11 @@ class Fit:
         return self.model.result_
 
     @property
+    def short_names(self) -> list[str]:
+        """Names of the latents that fit into figures."""
+        return [shortened(name, _LONGEST_NAME) for name in self.result.latent_names]
+
+    @property
     def truth(self) -> Truth | None:
         """What is known about the latents."""
         return None if self.dataset is None else self.dataset.truth
@@ -122,7 +139,8 @@ class Fit:
         """True and recovered latents, if the truth is known."""
         if self.truth is None or self.evaluation is None:
             return None
-        return Matched.of(self.truth.Z, self.latents, self.evaluation.matching)
+        matching = self.evaluation.matching
+        return Matched.of(self.truth.Z, self.latents, matching, names=self.short_names)
 
     @cached_property
     def matched_noises(self) -> Matched | None:
@@ -137,7 +155,8 @@ class Fit:
 def fit_page(fit: Fit, title: str | None = None) -> Page:
     """Compose the page of one fit."""
     sections = [
-        _guarantee(fit),
+        _checks(fit),
+        _interventions(fit.result),
         _metrics(fit),
         _recovered_and_true(fit),
         _noises(fit),
@@ -155,6 +174,7 @@ def fit_page(fit: Fit, title: str | None = None) -> Page:
         lead=first_line(type(fit.model)),
         facts=_facts(fit),
         sections=[section for section in sections if section is not None],
+        banner=_verdict(fit.result),
     )
 
 
@@ -169,17 +189,35 @@ def _facts(fit: Fit) -> dict[str, str]:
     return facts
 
 
-def _guarantee(fit: Fit) -> Section:
-    text = fit.result.guarantee.text
-    blocks: list[Block] = [Text(f"What theory promises: {text}.")]
-    failed = fit.result.failed_checks
-    if failed:
-        names = ", ".join(check.name for check in failed)
-        blocks.append(Text(f"These data contradict an assumption of that promise: {names}.", "bad"))
-    if fit.result.checks:
-        rows = [[check.name, _mark(check), check.detail] for check in fit.result.checks]
-        blocks.append(Table(["assumption", "on these data", "detail"], rows))
-    return Section("Guarantee and checks", blocks)
+def _verdict(result: Result) -> Banner:
+    """Say first how far the answer can be trusted."""
+    return Banner(
+        title=result.verdict,
+        items=[str(check) for check in result.open_checks],
+        text=f"Guarantee: {result.guarantee.text}.",
+        tone="bad" if result.is_in_doubt else "good",
+    )
+
+
+def _checks(fit: Fit) -> Section | None:
+    if not fit.result.checks:
+        return None
+    worst_first = [*fit.result.open_checks, *(c for c in fit.result.checks if c.passed)]
+    rows = [[check.name, _mark(check), check.detail] for check in worst_first]
+    return Section("Checks", [Table(["assumption", "on these data", "detail"], rows)])
+
+
+def _interventions(result: Result) -> Section | None:
+    """Say which environments intervene on which latent."""
+    if result.interventions is None or result.environments is None:
+        return None
+    rows = [[name, ", ".join(own) or "none"] for name, own in result.interventions.items()]
+    acting = {label for own in result.interventions.values() for label in own}
+    idle = [label for label in result.environments if label not in acting]
+    blocks: list[Block] = [Table(["latent", "environments that intervene on it"], rows)]
+    if idle:
+        blocks.append(Text(f"On no latent: {', '.join(idle)}.", "quiet"))
+    return Section("Interventions", blocks)
 
 
 def _mark(check: Check) -> Cell:
@@ -246,7 +284,7 @@ def _noises(fit: Fit) -> Section | None:
 def _latents(fit: Fit) -> Section | None:
     if fit.dataset is None or fit.truth is not None:
         return None
-    names = fit.result.latent_names
+    names = fit.short_names
     coloring = Coloring.by_environment(fit.dataset.y, fit.dataset.n_samples)
     return Section("Latents", [pair_plot(fit.latents, names, coloring)])
 
@@ -255,7 +293,7 @@ def _environments(fit: Fit) -> Section | None:
     """Show how the latents change with y: by environment, or along a continuous y."""
     if fit.dataset is None or fit.truth is not None or fit.dataset.y is None:
         return None
-    y, names = fit.dataset.y, fit.result.latent_names
+    y, names = fit.dataset.y, fit.short_names
     if not fit.dataset.environments:
         return Section("Latents and side information", [latents_against(fit.latents, names, y)])
     present = [label for label in fit.dataset.environments if (y == label).any()]
@@ -293,7 +331,7 @@ def _graph(fit: Fit) -> Section:
             names = [f"z{i}" for i in range(fit.truth.n_latents)]
             blocks.append(graph_drawing(Drawing("true graph", fit.truth.graph, names)))
     elif fit.truth is None or fit.matched is None:
-        blocks.append(graph_drawing(Drawing("recovered graph", found, fit.result.latent_names)))
+        blocks.append(graph_drawing(Drawing("recovered graph", found, fit.short_names)))
     else:
         title, true = _as_far_as_it_can_be_known(fit.truth.graph, fit.result.guarantee.graph)
         n_nodes = max(fit.matched.correlations.shape)

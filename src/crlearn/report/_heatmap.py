@@ -11,14 +11,23 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from crlearn.report._matched import Matched
-from crlearn.report._svg import BLUE, INK, VERMILLION, Sketch, drawn, panels, shortened
+from crlearn.report._svg import (
+    BLUE,
+    INK,
+    LETTER,
+    VERMILLION,
+    WIDE,
+    Sketch,
+    drawn,
+    panels,
+    shortened,
+)
 
 Matrix = NDArray[np.floating]
 
 _MOST_NUMBERS = 20  # columns; beyond that numbers do not fit into the cells
 _MOST_CELLS = 2500  # beyond that cells are drawn as one image and have no hover text
 _MOST_ENVIRONMENTS = 40
-_LETTER = 0.075  # inches, about
 _LOWEST = 2.1  # inches; room for the label of the scale
 # From this strength on, white is easier to read on the hue than dark letters.
 _STRONG = 0.85
@@ -102,14 +111,16 @@ def _heat_map(
     caption: str,
 ) -> Sketch:
     n_rows, n_columns = values.shape
-    cell = float(np.clip(6.0 / n_columns, 0.12, 0.62))
+    beside = LETTER * max(map(len, row_names)) + 1.4  # names on the left, the scale on the right
+    cell = float(np.clip((WIDE - beside) / n_columns, 0.12, 1.6))
     tall = min(cell, 0.42)
-    names_width = _LETTER * max(map(len, row_names))
+    below = LETTER * max(map(len, column_names))
+    tilted = below > cell
     figure, grid = panels(
         1,
         2,
-        cell * n_columns + names_width + 1.4,
-        max(tall * n_rows + 0.8, _LOWEST),
+        cell * n_columns + beside,
+        max(tall * n_rows, _LOWEST - 0.8) + 0.8 + (below if tilted else 0.0),
         width_ratios=[cell * n_columns, 0.14],
     )
     axes, scale = grid[0]
@@ -121,7 +132,7 @@ def _heat_map(
         _draw_image(axes, values, limit)
     if n_columns <= _MOST_NUMBERS and values.size <= _MOST_CELLS:
         _write_numbers(axes, values, limit, size=8 if cell > 0.4 else 6.5)
-    _name_axes(axes, row_names, column_names, axes_names, tilted=cell < 0.4)
+    _name_axes(axes, row_names, column_names, axes_names, tilted)
     _draw_scale(scale, limit, signed=bool(values.min() < 0), name=value_name)
     return Sketch(figure, label, caption, hover)
 

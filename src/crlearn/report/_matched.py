@@ -29,6 +29,8 @@ class Matched:
         Number of pairs; the columns behind them have no partner.
     kind
         What the columns are: ``"latent"`` or ``"noise"``.
+    names
+        Of all recovered columns, in the order of the model; None: numbered.
     """
 
     Z: Matrix
@@ -37,15 +39,23 @@ class Matched:
     recovered: Indices
     n_pairs: int
     kind: str = "latent"
+    names: Sequence[str] | None = None
 
     @classmethod
-    def of(cls, Z: Matrix, Z_hat: Matrix, pairs: Indices, kind: str = "latent") -> Matched:
+    def of(
+        cls,
+        Z: Matrix,
+        Z_hat: Matrix,
+        pairs: Indices,
+        kind: str = "latent",
+        names: Sequence[str] | None = None,
+    ) -> Matched:
         """Put latents in order; `pairs` has one row (true latent, recovered latent) a pair."""
         true, recovered = (
             np.concatenate([paired, np.setdiff1d(np.arange(columns.shape[1]), paired)])
             for columns, paired in zip((Z, Z_hat), pairs.T, strict=True)
         )
-        return cls(Z[:, true], Z_hat[:, recovered], true, recovered, len(pairs), kind)
+        return cls(Z[:, true], Z_hat[:, recovered], true, recovered, len(pairs), kind, names)
 
     @property
     def true_names(self) -> Sequence[str]:
@@ -55,6 +65,8 @@ class Matched:
     @property
     def recovered_names(self) -> Sequence[str]:
         """Names of the recovered latents."""
+        if self.names is not None:
+            return [self.names[int(i)] for i in self.recovered]
         return [f"{self._letter}{i}" for i in self.recovered]
 
     @property

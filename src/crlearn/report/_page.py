@@ -22,6 +22,9 @@ from crlearn.files import write_whole
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _TALL = 30  # rows
+_ROOM = 38  # letters in a line on a narrow screen
+_NARROW = 400  # pixels
+_WORDS = 20  # letters that a column of words needs; longer texts wrap
 
 Tone = Literal["", "best", "good", "bad", "unknown", "quiet"]
 
@@ -84,6 +87,14 @@ class Table:
         return bool(self.filters) and len(self.rows) > _TALL
 
     @property
+    def is_wide(self) -> bool:
+        """Whether its columns do not fit beside each other on a narrow screen."""
+        columns = zip(
+            self.columns, *([cell.text for cell in row] for row in self.cells), strict=True
+        )
+        return sum(min(max(map(len, texts)), _WORDS) for texts in columns) > _ROOM
+
+    @property
     def choices(self) -> dict[int, list[str]]:
         """What can be chosen in each column to filter by; a column of one value has no choice."""
         columns = {i: head for i, head in enumerate(self.columns) if head in self.filters}
@@ -116,6 +127,11 @@ class Plot:
     width: int = 640
 
     @property
+    def is_wide(self) -> bool:
+        """Whether it is shrunk on a narrow screen."""
+        return self.width > _NARROW
+
+    @property
     def markup(self) -> Markup:
         """The SVG, to be put into the page as it is: matplotlib has escaped its texts."""
         return Markup(self.svg)
@@ -131,6 +147,28 @@ class Details:
 
 
 Block = Text | Table | Plot | Details
+
+
+@dataclass(frozen=True)
+class Banner:
+    """What nobody may miss: it stands below the title.
+
+    Attributes
+    ----------
+    title
+        The news.
+    items
+        What it is about, one line each.
+    text
+        What follows from it.
+    tone
+        ``"bad"`` is a warning, ``"good"`` is calm.
+    """
+
+    title: str
+    items: Sequence[str]
+    text: str
+    tone: Literal["good", "bad"]
 
 
 @dataclass(frozen=True)
@@ -160,12 +198,15 @@ class Page:
         Short facts by name, shown before the sections.
     sections
         What follows.
+    banner
+        What stands before all of these, or None.
     """
 
     title: str
     lead: str
     facts: Mapping[str, str]
     sections: Sequence[Section] = field(default_factory=tuple)
+    banner: Banner | None = None
 
 
 def write_page(page: Page, out: str | Path) -> Path:

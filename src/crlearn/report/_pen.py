@@ -22,14 +22,10 @@ from crlearn.metrics import METRICS
 from crlearn.report._facets import Setting
 from crlearn.report._outcome import SECONDS, Mark, key_of
 from crlearn.report._svg import (
-    BLUE,
-    GREEN,
     GREY,
     INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILLION,
+    PALETTE,
+    legend_columns,
     logarithmic,
     shortened,
 )
@@ -37,11 +33,9 @@ from crlearn.report._wording import described, unit
 
 Places = Sequence[tuple[float, Mark]]
 
-LETTER, _SMALL_LETTER = 0.075, 0.067  # inches, about
 LONGEST_NAME = 40
 
-_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-_SHAPES = ("o", "s", "^", "D", "v", "P", "X")  # 7 beside 6 colours: the first 42 pairs differ
+_SHAPES = ("o", "s", "^", "D", "v", "P", "X")  # 7 beside 10 colours: the first 70 pairs differ
 _CHANCE: dict[str, Any] = {"color": INK, "ls": (0, (4, 3)), "lw": 0.9, "alpha": 0.7}
 
 _MOST_SEEDS = 1200  # points in a figure
@@ -86,7 +80,7 @@ class Scene:
     def style(self, method: str) -> Style:
         """Return the look of a method."""
         i = self.methods.index(method)
-        return Style(_COLORS[i % len(_COLORS)], _SHAPES[i % len(_SHAPES)])
+        return Style(PALETTE[i % len(PALETTE)], _SHAPES[i % len(_SHAPES)])
 
     @property
     def label(self) -> str:
@@ -198,7 +192,7 @@ class Pen:
             list(entries.values()),
             list(entries),
             loc="outside upper left",
-            ncols=_columns([*entries], figure.get_figwidth()),
+            ncols=legend_columns([*entries], figure.get_figwidth()),
             handletextpad=0.5,
             columnspacing=1.2,
             borderaxespad=0.2,
@@ -207,7 +201,7 @@ class Pen:
     def legend_height(self, width: float) -> float:
         """Return the height of the legend of a figure, in inches, about."""
         names = [name for name, _ in self._entries()]
-        return 0.2 + 0.18 * ceil(len(names) / _columns(names, width))
+        return 0.2 + 0.18 * ceil(len(names) / legend_columns(names, width))
 
     @property
     def caption(self) -> str:
@@ -316,15 +310,6 @@ def _all_values(mark: Mark) -> Iterator[float]:
 def _chance(marks: Sequence[Mark]) -> float | None:
     """Return the level of chance; rounded, as a mean of equal numbers need not equal them."""
     return next((round(mark.chance, 6) for mark in marks if mark.chance is not None), None)
-
-
-def _columns(names: Sequence[str], width: float) -> int:
-    """Return the largest number of columns in which a legend is not wider than `width` inches."""
-    for n in range(len(names), 1, -1):
-        columns = np.array_split([len(name) for name in names], n)
-        if sum(_SMALL_LETTER * max(column) + 0.6 for column in columns) <= width:
-            return n
-    return 1
 
 
 def _said_of_ours(mark: Mark, scene: Scene) -> str:

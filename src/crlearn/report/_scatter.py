@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from crlearn.report._matched import Matched
 from crlearn.report._svg import (
     BLUE,
-    GREEN,
     GREY,
-    PURPLE,
-    VERMILLION,
+    LETTER,
+    PALETTE,
+    WIDE,
     Sketch,
     drawn,
+    legend_columns,
     panels,
     shortened,
     some_rows,
@@ -33,7 +34,8 @@ _MOST_IN_A_MATRIX = 8
 _MOST_IN_A_STRIP = 24
 _MOST_IN_A_PAIR_PLOT = 6
 _PANELS_IN_A_ROW = 6
-_ENVIRONMENT_COLORS = (BLUE, VERMILLION, GREEN, PURPLE)
+# A marker and a line; when the colours run out, they begin again with the next pair.
+_PATTERNS: tuple[tuple[str, Any], ...] = (("o", "-"), ("^", (0, (3, 1.5))))
 
 
 @drawn
@@ -43,7 +45,7 @@ def scatter_matrix(latents: Matched) -> Sketch:
     if max(n_true, n_recovered) > _MOST_IN_A_MATRIX:
         return _matched_strip(latents)
     rows = some_rows(len(latents.Z))
-    side = float(np.clip(7.5 / n_recovered, 0.95, 1.7))
+    side = float(np.clip((WIDE - 0.6) / n_recovered, 0.95, 2.2))
     figure, grid = panels(
         n_true,
         n_recovered,
@@ -61,7 +63,7 @@ def scatter_matrix(latents: Matched) -> Sketch:
     for i, name in enumerate(latents.true_names):
         grid[i, 0].set_ylabel(f"true {name}")
     for j, name in enumerate(latents.recovered_names):
-        grid[-1, j].set_xlabel(f"recovered {name}")
+        grid[-1, j].set_xlabel(_beside(side, "recovered", name))
     return Sketch(
         figure,
         f"Scatter matrix of {n_true} true {latents.kind}s in rows against {n_recovered} recovered "
@@ -82,7 +84,7 @@ def _matched_strip(latents: Matched) -> Sketch:
         _frame(axes, matched=True)
         _corner_note(axes, float(latents.correlations[k, k]))
         axes.set_ylabel(f"true {latents.true_names[k]}")
-        axes.set_xlabel(f"recovered {latents.recovered_names[k]}")
+        axes.set_xlabel(_beside(1.35, "recovered", latents.recovered_names[k]))
     which = str(shown) if shown == latents.n_pairs else f"first {shown} of {latents.n_pairs}"
     return Sketch(
         figure,
@@ -101,7 +103,7 @@ def pair_plot(Z: Matrix, names: Sequence[str], coloring: Coloring) -> Sketch:
     if n > _MOST_IN_A_PAIR_PLOT:
         return _histogram_strip(Z, names, coloring)
     rows = some_rows(len(Z))
-    side = float(np.clip(7.0 / n, 1.1, 1.8))
+    side = float(np.clip((WIDE - 0.6) / n, 1.1, 2.2))
     figure, grid = panels(n, n, side * n + 0.6, side * n + 0.7, sharex="col")
     for (i, j), axes in np.ndenumerate(grid):
         if j > i:
@@ -165,20 +167,31 @@ def latents_against(Z: Matrix, names: Sequence[str], values: Matrix) -> Sketch:
 
 
 @dataclass(frozen=True, eq=False)
+class Group:
+    """Rows that look alike: their name, which they are, and how they are drawn."""
+
+    label: str
+    rows: NDArray[np.bool_]
+    color: str
+    marker: str = "o"
+    line: Any = "-"
+
+
+@dataclass(frozen=True, eq=False)
 class Coloring:
     """Which rows get which colour, and what the colours mean.
 
     Attributes
     ----------
     groups
-        Label, colour and mask of rows of each colour, in the order in which they are drawn.
+        What looks alike, in the order in which it is drawn.
     words
         Half a sentence on what the colours mean.
     note
         What was left out.
     """
 
-    groups: Sequence[tuple[str, str, NDArray[np.bool_]]]
+    groups: Sequence[Group]
     words: str = ""
     note: str = ""
 
@@ -186,58 +199,68 @@ class Coloring:
     def by_environment(cls, y: NDArray[Any] | None, n_rows: int) -> Coloring:
         """Colour the largest environments; the others are grey."""
         if y is None or y.dtype.kind == "f":
-            return cls([("all rows", BLUE, np.ones(n_rows, dtype=bool))])
+            return cls([Group("all rows", np.ones(n_rows, dtype=bool), BLUE)])
         labels, counts = np.unique(y, return_counts=True)
-        largest = np.sort(np.argsort(-counts, kind="stable")[: len(_ENVIRONMENT_COLORS)])
+        looks = [(color, *pattern) for pattern in _PATTERNS for color in PALETTE]
+        largest = np.sort(np.argsort(-counts, kind="stable")[: len(looks)])
         groups = [
-            (shortened(labels[i]), color, y == labels[i])
-            for i, color in zip(largest, _ENVIRONMENT_COLORS, strict=False)
+            Group(shortened(labels[i]), y == labels[i], *look)
+            for i, look in zip(largest, looks, strict=False)
         ]
         words, others = ", coloured by environment", len(labels) - len(largest)
         if not others:
             return cls(groups, words)
         rest = ~np.isin(y, labels[largest])
         note = f" {len(largest)} of {len(labels)} environments have a colour, the others are grey."
-        return cls([(f"{others} others", GREY, rest), *groups], words, note)
+        return cls([Group(f"{others} others", rest, GREY), *groups], words, note)
 
     def points(self, axes: Axes, x: Matrix, y: Matrix, rows: NDArray[np.intp]) -> None:
         """Draw points in these colours, mixed so that no environment hides another."""
         mixed = np.random.default_rng(0).permutation(rows)
-        colors = np.full(len(x), GREY)
-        for _, color, mask in self.groups:
-            colors[mask] = color
-        _points(axes, x[mixed], y[mixed], colors[mixed].tolist(), strong=True)
+        for marker in dict.fromkeys(group.marker for group in self.groups):
+            colors = np.full(len(x), "", dtype="U7")
+            for group in self.groups:
+                if group.marker == marker:
+                    colors[group.rows] = group.color
+            own = mixed[colors[mixed] != ""]
+            if len(own):
+                _points(axes, x[own], y[own], colors[own].tolist(), strong=True, marker=marker)
 
     def histogram(self, axes: Axes, values: Matrix) -> None:
         """Draw one outline for each colour, each as a density."""
-        smallest = min(int(mask.sum()) for _, _, mask in self.groups)
+        smallest = min(int(group.rows.sum()) for group in self.groups)
         edges = np.histogram_bin_edges(values, bins=int(np.clip(np.sqrt(smallest), 8, 30)))
-        for _, color, mask in self.groups:
-            density, _ = np.histogram(values[mask], edges, density=True)
-            axes.stairs(density, edges, color=color, linewidth=1.2)
+        for group in self.groups:
+            density, _ = np.histogram(values[group.rows], edges, density=True)
+            axes.stairs(density, edges, color=group.color, linestyle=group.line, linewidth=1.2)
         axes.set_yticks([])
 
     def legend(self, figure: Figure) -> None:
         """Say which colour is which environment."""
         if len(self.groups) > 1:
-            names, colors, _ = zip(*self.groups, strict=True)
+            names = [group.label for group in self.groups]
             figure.legend(
-                [Line2D([], [], color=color, marker="o", ls="", ms=5) for color in colors],
+                [
+                    Line2D([], [], color=group.color, marker=group.marker, ls=group.line, ms=5)
+                    for group in self.groups
+                ],
                 names,
                 title="environment",
                 loc="outside upper left",
                 alignment="left",
-                ncols=len(names),
-                handletextpad=0.2,
+                ncols=legend_columns(names, figure.get_figwidth()),
+                handletextpad=0.5,
                 columnspacing=1.2,
             )
 
 
 def _strip(n: int, side: float) -> tuple[Figure, list[Axes]]:
-    columns = min(n, _PANELS_IN_A_ROW)
-    rows = ceil(n / columns)
+    rows = ceil(n / _PANELS_IN_A_ROW)
+    columns = ceil(n / rows)  # rows of about the same length
+    width = max(side, min((WIDE - 0.4) / columns, 2.4))
+    height = max(side, 0.75 * width)
     figure, grid = panels(
-        rows, columns, side * columns + 0.4, side * rows + 0.3, gridspec_kw={"wspace": 0.06}
+        rows, columns, width * columns + 0.4, height * rows + 0.3, gridspec_kw={"wspace": 0.06}
     )
     strip = list(grid.flat)
     for unused in strip[n:]:
@@ -245,10 +268,19 @@ def _strip(n: int, side: float) -> tuple[Figure, list[Axes]]:
     return figure, strip[:n]
 
 
-def _points(axes: Axes, x: Matrix, y: Matrix, color: str | list[str], *, strong: bool) -> None:
+def _points(
+    axes: Axes,
+    x: Matrix,
+    y: Matrix,
+    color: str | list[str],
+    *,
+    strong: bool,
+    marker: str = "o",
+) -> None:
     size = float(np.clip(3000 / len(x), 3, 12))
     alpha = 0.6 if strong else 0.35
-    axes.scatter(x, y, s=size, color=color, alpha=alpha, linewidths=0, rasterized=True)
+    look: dict[str, Any] = {"color": color, "marker": marker, "alpha": alpha, "linewidths": 0}
+    axes.scatter(x, y, s=size, rasterized=True, **look)
 
 
 def _frame(axes: Axes, matched: bool) -> None:
@@ -258,6 +290,12 @@ def _frame(axes: Axes, matched: bool) -> None:
         spine.set_alpha(None if matched else 0.3)
         if matched:
             spine.set(color=BLUE, linewidth=1.6)
+
+
+def _beside(width: float, *words: str) -> str:
+    """Return words in one line if that is not wider than a panel, else one below the other."""
+    line = " ".join(words)
+    return line if LETTER * len(line) <= width else "\n".join(words)
 
 
 def _corner_note(axes: Axes, correlation: float) -> None:

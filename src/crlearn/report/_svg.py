@@ -35,7 +35,13 @@ _THEMED = {INK: "currentColor", SURFACE: "var(--surface)"}
 # Colour-blind safe (Okabe and Ito), and of those the ones that show on white and on black.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY = "#e69f00", "#56b4e9"
+# Four more, as far from these and each other as they are, also for the colour-blind.
+BROWN, VIOLET, LAVENDER, SAGE = "#884444", "#5500ff", "#8877ff", "#99bb88"
+PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BROWN, VIOLET, LAVENDER, SAGE)
 GREY = "#8a9099"
+
+WIDE = 8.0  # inches; a figure of this width fills its card on a wide screen
+LETTER, _SMALL_LETTER = 0.075, 0.067  # inches, about
 
 MOST_POINTS = 2000
 _LONGEST_LABEL = 24
@@ -131,6 +137,15 @@ def shortened(label: Any, longest: int = _LONGEST_LABEL) -> str:
     """Return a label that fits beside an axis."""
     text = " ".join(printable(str(label)).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """Return the largest number of columns in which a legend is not wider than `width` inches."""
+    for n in range(len(names), 1, -1):
+        columns = np.array_split([len(name) for name in names], n)
+        if sum(_SMALL_LETTER * max(column) + 0.6 for column in columns) <= width:
+            return n
+    return 1
 
 
 def some_rows(n_rows: int) -> np.ndarray:

@@ -45,7 +45,7 @@ def test_a_copy_of_the_observational_domain_is_no_intervention():
     )
     checks = {c.name: c for c in domain_checks(domains, np.eye(4), np.unique(y))}
     assert not checks["interventions are visible"].passed
-    assert "9 (latent 2)" in checks["interventions are visible"].detail
+    assert "9 (latent z2)" in checks["interventions are visible"].detail
 
 
 def test_a_latent_that_is_never_a_target():
@@ -55,3 +55,6 @@ def test_a_latent_that_is_never_a_target():
     check = checks_of(data, targets)["every latent is a target"]
     assert not check.passed
     assert "z3" in check.detail
+    domains = Domains.of(data.X @ data.truth.mixing.matrix, data.y, targets, data.truth.graph)
+    named = domain_checks(domains, np.eye(4), np.unique(data.y), ["iron", "salt", "heat", "light"])
+    assert named[0].detail.endswith(": light")

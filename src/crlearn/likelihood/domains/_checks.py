@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,17 @@ Matrix = NDArray[np.floating]
 _INVISIBLE = 0.01
 
 
-def domain_checks(domains: Domains, unmixing: Matrix, labels: NDArray[Any]) -> tuple[Check, ...]:
+def domain_checks(
+    domains: Domains,
+    unmixing: Matrix,
+    labels: NDArray[Any],
+    names: Sequence[str] | None = None,
+) -> tuple[Check, ...]:
     """Check that every latent is a target somewhere, and that targets visibly change."""
+    names = [f"z{j}" for j in range(domains.targets.shape[1])] if names is None else names
     never = np.flatnonzero(~domains.targets.any(axis=0))
     hidden = [
-        f"{labels[e]} (latent {j})"
+        f"{labels[e]} (latent {names[int(j)]})"
         for e, j in zip(*np.nonzero(domains.targets), strict=True)
         if not _is_visible(domains, unmixing[j], int(e), int(j))
     ]
@@ -30,7 +37,7 @@ def domain_checks(domains: Domains, unmixing: Matrix, labels: NDArray[Any]) -> t
             "every latent is a target",
             len(never) == 0,
             "latents that no environment intervenes on: "
-            + (", ".join(f"z{j}" for j in never[:8]) or "none"),
+            + (", ".join(names[j] for j in never.tolist()[:8]) or "none"),
         ),
         Check(
             "interventions are visible",

@@ -38,6 +38,17 @@ for (const form of document.querySelectorAll("form.filters")) {
   show();
 }
 
+// On a narrow screen a figure can be seen in its own size, and scrolls in its card.
+for (const button of document.querySelectorAll("button.enlarge")) {
+  const plot = button.closest("figure").querySelector(".plot");
+  button.addEventListener("click", () => {
+    const large = plot.classList.toggle("enlarged");
+    button.setAttribute("aria-pressed", String(large));
+    button.textContent = large ? "show all of it" : "enlarge";
+  });
+  button.hidden = false;
+}
+
 // A number with commas is also found without them.
 function searchable(text) {
   const lower = text.toLowerCase();
