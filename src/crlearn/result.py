@@ -330,6 +330,12 @@ class Result:
         return bool(self.open_checks) or self.guarantee.latents == "none"
 
     @property
+    def claim(self) -> str:
+        """The guarantee; where assumptions fail, what it would be if they held."""
+        intended = self.guarantee.intended
+        return self.guarantee.text if intended is None else f"none; if they held: {intended.text}"
+
+    @property
     def verdict(self) -> str:
         """How far the answer can be trusted: the line that comes first wherever a fit is shown."""
         failed = len(self.failed_checks)
@@ -374,7 +380,7 @@ class Result:
 
     def summary(self) -> dict[str, str]:
         """Return how far the answer can be trusted, and what was found, in a few words each."""
-        parts = {"verdict": self.verdict, "guarantee": str(self.guarantee)}
+        parts = {"verdict": self.verdict, "guarantee": self.claim}
         if self.adjacency is not None:
             n_edges = int(self.adjacency.sum())
             parts["graph"] = f"{n_edges} edge{'' if n_edges == 1 else 's'}"

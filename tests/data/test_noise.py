@@ -13,6 +13,8 @@ SCIPY: dict[str, Any] = {
     "gaussian": stats.norm(),
     "laplace": stats.laplace(scale=np.sqrt(0.5)),
     "exponential": stats.expon(loc=-1),
+    "uniform": stats.uniform(-np.sqrt(3), 2 * np.sqrt(3)),
+    "student_t": stats.t(5, scale=np.sqrt(3 / 5)),
     "gumbel": stats.gumbel_r(loc=-np.euler_gamma * np.sqrt(6) / np.pi, scale=np.sqrt(6) / np.pi),
 }
 
@@ -41,6 +43,10 @@ def test_densities_carry_mean_and_scale(family):
 
 def test_nothing_lies_below_the_end_of_the_exponential():
     assert make_noise("exponential").log_density(np.array(-1.01)) == -np.inf
+
+
+def test_nothing_lies_beyond_the_ends_of_the_uniform():
+    assert (make_noise("uniform").log_density(np.array([-1.74, 1.74])) == -np.inf).all()
 
 
 def test_scaled_follows_its_values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ class Run:
             "n_latents": result.n_latents,
             "latents": result.latent_names,
             "interventions": result.interventions,
-            "guarantee": vars(result.guarantee),
+            "guarantee": asdict(result.guarantee),
             "checks": [vars(check) for check in result.checks],
             "training": _training_summary(result.history),
             **_structure(result),

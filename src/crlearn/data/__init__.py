@@ -59,7 +59,16 @@ from crlearn.data._mixing import (
     tanh_mlp_mixing,
 )
 from crlearn.data._node import Node
-from crlearn.data._noise import Exponential, Gaussian, Gumbel, Laplace, Noise, make_noise
+from crlearn.data._noise import (
+    Exponential,
+    Gaussian,
+    Gumbel,
+    Laplace,
+    Noise,
+    StudentT,
+    Uniform,
+    make_noise,
+)
 from crlearn.data._observational import make_observational, make_sparse_mixture
 from crlearn.data._scm import SCM, make_scm
 from crlearn.data._segments import make_latent_anm, make_segments
@@ -101,8 +110,10 @@ __all__ = [
     "QuadraticForm",
     "Scaled",
     "Sine",
+    "StudentT",
     "TanhCubic",
     "Truth",
+    "Uniform",
     "chain",
     "empty",
     "erdos_renyi",

@@ -10,8 +10,14 @@ from typing import Any, ClassVar, Self
 import equinox as eqx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
 
 from crlearn.tags import stored
+
+_FREEDOM = 5  # of Student's t
+_T_CONSTANT = float(
+    gammaln((_FREEDOM + 1) / 2) - gammaln(_FREEDOM / 2) - 0.5 * np.log(np.pi * (_FREEDOM - 2))
+)
 
 
 def as_leaf(number: ArrayLike) -> NDArray[np.floating]:
@@ -122,6 +128,30 @@ class Gumbel(Noise):
         return -raw - xp.exp(-raw) + np.log(np.pi / np.sqrt(6))
 
 
+@stored("distribution/uniform")
+class Uniform(Noise):
+    """Uniform distribution: no tails; minus infinity beyond sqrt(3) standard deviations."""
+
+    def _standard_sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        return rng.uniform(-np.sqrt(3), np.sqrt(3), size)
+
+    def _standard_log_density(self, value: Any) -> Any:
+        xp = value.__array_namespace__()
+        return xp.where(abs(value) <= np.sqrt(3), -np.log(2 * np.sqrt(3)) + 0 * value, -xp.inf)
+
+
+@stored("distribution/student-t")
+class StudentT(Noise):
+    """Student's t distribution with five degrees of freedom: few values far out."""
+
+    def _standard_sample(self, rng: np.random.Generator, size: int) -> NDArray[np.floating]:
+        return rng.standard_t(_FREEDOM, size) * np.sqrt((_FREEDOM - 2) / _FREEDOM)
+
+    def _standard_log_density(self, value: Any) -> Any:
+        xp = value.__array_namespace__()
+        return _T_CONSTANT - (_FREEDOM + 1) / 2 * xp.log1p(value**2 / (_FREEDOM - 2))
+
+
 @stored("distribution/fixed")
 class Fixed(Noise):
     """No noise at all: always zero. What a do-intervention leaves; it has no density."""
@@ -140,6 +170,8 @@ NOISE_FAMILIES: dict[str, type[Noise]] = {
     "laplace": Laplace,
     "exponential": Exponential,
     "gumbel": Gumbel,
+    "uniform": Uniform,
+    "student_t": StudentT,
 }
 
 

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from crlearn.base import BaseCRL
-from crlearn.inputs import whitening
+from crlearn.inputs import components_of
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
 PCA_GUARANTEE = Guarantee(
@@ -35,7 +35,7 @@ ICA_GUARANTEE = Guarantee(
 
 def pca_baseline(X: NDArray[np.floating], n_latents: int | None = None) -> Result:
     """Return the leading principal components of the standardised columns, with variance one."""
-    encoder, checks = whitening(X, n_latents)
+    encoder, _, checks = components_of(X, n_latents)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
@@ -53,7 +53,7 @@ def ica_baseline(
     seed: int = 0,
 ) -> Result:
     """Whiten, then rotate to independence by FastICA."""
-    whitener, checks = whitening(X, n_latents)
+    whitener, _, checks = components_of(X, n_latents)
     with catch_warnings(record=True) as caught:
         simplefilter("always")
         ica = FastICA(whiten=cast(Any, False), fun=contrast, max_iter=max_iter, random_state=seed)

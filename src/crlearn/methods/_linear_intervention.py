@@ -69,6 +69,8 @@ from crlearn.result import Check, Guarantee, LinearDecoder, Result
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 
+_COVERAGE = "every latent is intervened on"
+
 HARD_GUARANTEE = Guarantee(
     latents="scale",
     graph="exact",
@@ -214,12 +216,13 @@ def _guarantee(covered: NDArray[np.bool_], names: Sequence[str] | None, *, hard:
         text=f"for the latents that were intervened on: {full.text}; no environment intervenes on "
         f"{hidden}, which are recovered only together, mixed with each other and their ancestors, "
         "edges from and to them are not known, and an edge between others may pass through them",
+        accounts_for=(_COVERAGE,),
     )
 
 
 def _coverage_check(covered: NDArray[np.bool_], names: Sequence[str] | None) -> Check:
     return Check(
-        "every latent is intervened on",
+        _COVERAGE,
         bool(covered.all()),
         "latents without an intervention: " + (_listed(~covered, names) or "none"),
     )

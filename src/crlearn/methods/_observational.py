@@ -14,8 +14,9 @@ This implementation maximises a likelihood of the whole model:
    (`crlearn.likelihood.fit_observational`); structures are compared by their log evidence.
 3. Layers are read from the mechanisms that were found. Competing structures, which explain the data
    nearly as well, are kept with their log evidence.
-4. Two checks: whether the fit explains more than a Gaussian could by luck, and whether a competing
-   structure with another answer explains the data as well.
+4. Checks: whether the fit explains more than a Gaussian could by luck, whether noises are Gaussian
+   and independent of their causes, and whether a competing structure with another answer explains
+   the data as well.
 
 Cost: one pass to reduce X; `fit_observational` says what the search takes.
 
@@ -47,7 +48,7 @@ from crlearn.likelihood import (
     some_rows,
 )
 from crlearn.methods._alternatives import determination_check
-from crlearn.methods._observational_checks import nonlinearity_check
+from crlearn.methods._observational_checks import noise_checks, nonlinearity_check
 from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.tags import stored
 
@@ -116,7 +117,7 @@ def observational_crl(
     latents = LinearEncoder(fit.H @ whitener.matrix, whitener.offset)
     scale = _units(latents, X)
     encoder = LinearEncoder(latents.matrix * scale[:, None], latents.offset)
-    alternatives = _alternatives(fit, some_rows(y, _ROWS_TO_COMPARE))
+    model, alternatives = RelevanceModel(y), _alternatives(fit, some_rows(y, _ROWS_TO_COMPARE))
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
@@ -124,9 +125,10 @@ def observational_crl(
         checks=(
             *column_checks,
             nonlinearity_check(fit),
+            *noise_checks(fit, y @ fit.H.T, model.residuals(fit)),
             determination_check(len(fit.H), alternatives),
         ),
-        noise_encoder=MechanismNoise(latents, mechanisms_of(RelevanceModel(y), fit), scale),
+        noise_encoder=MechanismNoise(latents, mechanisms_of(model, fit), scale),
         layers=fit.layers,
         alternatives=alternatives,
         details={"adjacency": fit.adjacency, "gain_over_gaussian": fit.score},

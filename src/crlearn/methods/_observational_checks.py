@@ -7,11 +7,17 @@ whatever is found there means nothing. Noise of another shape is taken for an ef
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2, kurtosis, skew
 
-from crlearn.likelihood import Fit
+from crlearn.graph import transitive_closure
+from crlearn.likelihood import FITS, Fit
 from crlearn.result import Check
 
+Matrix = NDArray[np.floating]
+
 _NOT_GAUSSIAN = "data are not Gaussian"
+_GAUSSIAN_NOISE = "noise is Gaussian"
 _ONLY_THE_SPAN = (
     "effects may be linear, and then latents and layers cannot be recovered from observational "
     "data; only the span can"
@@ -38,3 +44,50 @@ def nonlinearity_check(fit: Fit) -> Check:
     if fit.score >= needed:
         return Check(name, True, gained)
     return Check(name, False, f"{gained}: {_ONLY_THE_SPAN}")
+
+
+def noise_checks(fit: Fit, latents: Matrix, noises: Matrix) -> tuple[Check, Check]:
+    """Check that noises are Gaussian, and independent of what is not below them in the graph."""
+    return _gaussian_check(noises), _independence_check(fit, latents, noises)
+
+
+def _gaussian_check(noises: Matrix) -> Check:
+    """Test skewness and kurtosis of each noise (Jarque and Bera 1980)."""
+    skewness, excess = skew(noises), kurtosis(noises)
+    statistics = len(noises) * (skewness**2 / 6 + excess**2 / 24)
+    j = int(statistics.argmax())
+    p_value = _of_all(float(chi2.sf(statistics[j], 2)), len(statistics))
+    detail = (
+        f"skewness {skewness[j]:.2f} and excess kurtosis {excess[j]:.2f} of the noise of z{j}, "
+        f"p = {p_value:.2g}"
+    )
+    if p_value >= FITS:
+        return Check(_GAUSSIAN_NOISE, True, detail)
+    return Check(_GAUSSIAN_NOISE, False, f"{detail}: other noise is taken for effects")
+
+
+def _independence_check(fit: Fit, latents: Matrix, noises: Matrix) -> Check:
+    """Regress each noise and its square on latents that are not below it, and their squares."""
+    name, below = "noise is independent of its causes", transitive_closure(fit.adjacency)
+    n_rows, n = noises.shape
+    worst = (1.0, "a latent without others above or beside it has nothing to depend on")
+    for j in range(n):
+        others = latents[:, ~below[j] & (np.arange(n) != j)]
+        if not others.shape[1]:
+            continue
+        basis = np.column_stack([np.ones(n_rows), others, others**2])
+        for power, said in ((1, "the noise"), (2, "the square of the noise")):
+            target = noises[:, j] ** power
+            target = (target - target.mean()) / target.std()
+            left = target - basis @ np.linalg.lstsq(basis, target, rcond=None)[0]
+            share = float(1 - (left**2).mean())
+            p_value = _of_all(float(chi2.sf(n_rows * share, basis.shape[1] - 1)), 2 * n)
+            if p_value < worst[0]:
+                detail = f"others explain {share:.2g} of {said} of z{j}, p = {p_value:.2g}"
+                worst = (p_value, detail)
+    return Check(name, worst[0] >= FITS, worst[1])
+
+
+def _of_all(p_value: float, n_tests: int) -> float:
+    """Return the p-value of the smallest of several."""
+    return min(n_tests * p_value, 1.0)

@@ -194,7 +194,7 @@ def _verdict(result: Result) -> Banner:
     return Banner(
         title=result.verdict,
         items=[str(check) for check in result.open_checks],
-        text=f"Guarantee: {result.guarantee.text}.",
+        text=f"Guarantee: {result.claim}.",
         tone="bad" if result.is_in_doubt else "good",
     )
 
