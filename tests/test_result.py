@@ -55,6 +55,22 @@ def test_failed_checks_and_their_words():
     assert "smoothness: untested" in str(result)
 
 
+@pytest.mark.parametrize("passed", [True, False])
+def test_checks_take_the_bools_of_numpy(passed: bool):
+    check = Check("rank of X", np.bool_(passed), "rank 3")
+    assert check.passed is passed
+    assert Result(ENCODER, GUARANTEE, checks=(check,)).failed_checks == (() if passed else (check,))
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 1e9), (1e306, 0.0)])
+def test_linear_decoder_survives_large_means_and_large_numbers(scale: float, offset: float):
+    rng = np.random.default_rng(0)
+    X = scale * rng.uniform(-1, 1, size=(700, 2)) + offset
+    encoder = LinearEncoder(np.array([[1.0, 1.0], [0.0, 1.0]]) / scale, X[0])
+    back = LinearDecoder.undoing(encoder, X)(encoder(X))
+    np.testing.assert_allclose((back - offset) / scale, (X - offset) / scale, atol=1e-6)
+
+
 def other(gap: float, agreement: float) -> Alternative:
     return Alternative(np.zeros((2, 2), dtype=bool), ((0, 1),), gap, agreement)
 

@@ -42,6 +42,7 @@ from crlearn.inputs import (
     Environments,
     KnownDomains,
     Measurement,
+    Scaling,
     check_environment_sizes,
     measure,
     read_domains,
@@ -304,7 +305,7 @@ def denoised_span(
     scale: bool = False,
 ) -> Result:
     """Denoise principal components: all that is left if no targets are given."""
-    offset = X.mean(axis=0) if center else None
+    offset = Scaling.of(X).mean if center else None
     measurement = measure(X, n_latents, offset=offset, scale=scale, noise_variance=noise_variance)
     n = measurement.span.shape[1]
     found = Found(np.eye(n), measurement.noise_variance, measurement.span)
@@ -492,7 +493,7 @@ def _domains(
 def _offset(X: Matrix, environments: Environments, known: KnownDomains) -> NDArray[np.floating]:
     """Return the mean of the observational rows, or of all if there are none."""
     free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
-    return X[free].mean(axis=0) if free.any() else X.mean(axis=0)
+    return Scaling.of(X[free] if free.any() else X).mean
 
 
 def _decoder(measurement: Measurement, found: Found) -> LinearDecoder:

@@ -92,7 +92,7 @@ def linear_intervention_crl(
     groups = group_environments(environments, targets)
     span, column_checks = reduce_to_span(X, n_latents, groups)
     n = span.n_latents
-    rows = by_environment(X @ span.matrix.T, environments, groups.order)
+    rows = by_environment(span(X), environments, groups.order)
     moments = Moments.of(rows)
     if groups.n_targets > n:
         groups = replace(groups, latent=grouped_targets(groups.latent, moments, n))

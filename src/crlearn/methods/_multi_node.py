@@ -86,7 +86,7 @@ def multi_node_crl(
     hard = interventions == "hard"
     order = reference_first(environments)
     span, column_checks = reduce_to_span(X, environments, n_latents)
-    rows = by_environment(X @ span.matrix.T, environments, order)
+    rows = by_environment(span(X), environments, order)
     rng = np.random.default_rng(seed)
     fit = fit_interventional(rows, None, hard=hard, mechanisms=mechanisms, rng=rng)
     fit = fit.causes_first()

@@ -352,9 +352,9 @@ def recover(
     X, codes = _checked(X, codes, n_latents)
     seeds = check_random_state(random_state).randint(2**31 - 1, size=2).tolist()
     basis, outside_span = span_of_mixing(X, codes, n_latents)
-    rows, mean = X @ basis, X.mean(axis=0)
-    offset = mean - basis @ (basis.T @ mean)
-    observe = partial(evidence_of, in_basis(make_score(score, seeds[0]), basis, offset))
+    mean = X.mean(axis=0)
+    rows = (X - mean) @ basis
+    observe = partial(evidence_of, in_basis(make_score(score, seeds[0]), basis, mean))
     reference = rows[codes == 0]
     if edge_cut == "test":
         at = reference[:: max(1, ceil(len(reference) / _MOST_ROWS_OF_A_TEST))]

@@ -48,9 +48,9 @@ def reduced_basis(gram: Matrix) -> Matrix:
     """
     m = len(gram)
     ridge = _RIDGE * np.trace(gram) + np.finfo(float).tiny  # all may be zero
-    gram = gram + ridge * np.eye(m)
+    root = np.linalg.cholesky(gram + ridge * np.eye(m))
     basis = np.eye(m)
-    along, lengths = _orthogonalised(basis, gram)
+    along, lengths = _orthogonalised(basis @ root)
     k = 1
     for _ in range(_MOST_SWAPS_PER_SQUARE * m * m):
         if k == m:
@@ -63,14 +63,17 @@ def reduced_basis(gram: Matrix) -> Matrix:
             k += 1
         else:
             basis[[k - 1, k]] = basis[[k, k - 1]]
-            along, lengths = _orthogonalised(basis, gram)
+            along, lengths = _orthogonalised(basis @ root)
             k = max(k - 1, 1)
     return basis
 
 
-def _orthogonalised(basis: Matrix, gram: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the coefficients of Gram and Schmidt, and the squared lengths of what is left."""
-    lower = np.linalg.cholesky(basis @ gram @ basis.T)
+def _orthogonalised(rows: Matrix) -> tuple[Matrix, Matrix]:
+    """Return the coefficients of Gram and Schmidt, and the squared lengths of what is left.
+
+    Of the rows, not of their products: of long combinations rounding leaves these not positive.
+    """
+    lower = np.linalg.qr(rows.T, mode="r").T
     diagonal = np.diag(lower)
     return lower / diagonal, diagonal**2
 
