@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_failed_checks_and_their_words():
 
 @pytest.mark.parametrize("passed", [True, False])
 def test_checks_take_the_bools_of_numpy(passed: bool):
-    check = Check("rank of X", np.bool_(passed), "rank 3")
+    check = Check("rank of X", cast(Any, np.bool_(passed)), "rank 3")
     assert check.passed is passed
     assert Result(ENCODER, GUARANTEE, checks=(check,)).failed_checks == (() if passed else (check,))
 

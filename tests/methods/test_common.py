@@ -267,7 +267,10 @@ class TestBadInput:
     def test_nan(self, estimator: Any, world: Any):
         X = world.X.copy()
         X[3, 1] = np.nan
-        self.refused(estimator, X, world.y, "Input X contains NaN")
+        message = "Input X contains NaN: 1 values in 1 of its 480 rows .* column: 1 in 1. Nothing"
+        self.refused(estimator, X, world.y, message)
+        frame = pd.DataFrame(X, columns=pd.Index(world.names))
+        self.refused(estimator, frame, world.y, f"by column: 1 in '{world.names[1]}'. .* drop")
 
     def test_infinity(self, estimator: Any, world: Any):
         X = world.X.copy()
@@ -296,6 +299,12 @@ class TestBadInput:
     def test_no_latents(self, estimator: Any, world: Any):
         message = "The 'n_latents' parameter of .* must be an int in the range"
         self.refused(estimator, world.X, world.y, message, n_latents=0)
+
+    def test_truth_values_are_no_numbers(self, estimator: Any, world: Any):
+        for name in ("n_latents", "random_state"):
+            message = f"The '{name}' parameter of .* must be a number, not a truth value. Got True"
+            with pytest.raises(ValueError, match=message):
+                clone(estimator).set_params(**{name: True}).fit(world.X, world.y)
 
     def test_labels_of_wrong_length(self, estimator: Any, world: Any):
         self.refused(estimator, world.X, world.y[:-1], "inconsistent numbers of samples")

@@ -233,7 +233,8 @@ class LinearInterventionCRL(BaseCRL):
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets. None: each on its own, or as many as `n_latents` says, found by the likelihood.
     reference
-        Label of the observational environment; None: the one labelled 0.
+        Label of the observational environment; None: the one labelled 0, or by a name such as
+        ``"control"``, ``"wt"`` or ``"untreated"``.
     random_state
         Seed of the starts.
 

@@ -142,7 +142,8 @@ class MultiNodeCRL(BaseCRL):
     mechanisms
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
     reference
-        Label of the observational environment; None: the one labelled 0.
+        Label of the observational environment; None: the one labelled 0, or by a name such as
+        ``"control"``, ``"wt"`` or ``"untreated"``.
     random_state
         Seed of the starts.
 

@@ -451,7 +451,8 @@ class LSCALEI(BaseCRL):
         ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
         can be recovered then.
     reference
-        Label of the observational environment; None: the one labelled 0.
+        Label of the observational environment; None: the one labelled 0, or by a name such as
+        ``"control"``, ``"wt"`` or ``"untreated"``.
     scores
         Score differences: ``"sliced"`` (sliced score matching), which the paper has for nonlinear
         mechanisms, ``"gaussian"``, which it has for linear ones, ``"ratio"``, or whatever

@@ -455,7 +455,8 @@ class UMNICRL(BaseCRL):
         ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
         be recovered then.
     reference
-        Label of the observational environment; None: the one labelled 0.
+        Label of the observational environment; None: the one labelled 0, or by a name such as
+        ``"control"``, ``"wt"`` or ``"untreated"``.
     scores
         Score differences: ``"gaussian"`` as published, ``"ratio"``, ``"sliced"``, or whatever
         `crlearn.scores.make_score` takes.

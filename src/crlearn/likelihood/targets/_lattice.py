@@ -73,7 +73,7 @@ def _orthogonalised(rows: Matrix) -> tuple[Matrix, Matrix]:
 
     Of the rows, not of their products: of long combinations rounding leaves these not positive.
     """
-    lower = np.linalg.qr(rows.T, mode="r").T
+    lower = np.linalg.qr(rows.T)[1].T
     diagonal = np.diag(lower)
     return lower / diagonal, diagonal**2
 
