@@ -314,6 +314,9 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("EmpiricalBayesCRL", "means without intervention are zero"): lambda: denoised(
         EmpiricalBayesCRL, domains(base_mean_sd=3.0, observational=False, n_samples=1000)
     ),
+    ("EmpiricalBayesCRL", "signs are determined"): lambda: denoised(
+        EmpiricalBayesCRL, domains(intervened_mean=0.0)
+    ),
     ("EBCRL", "latents lie within the knots"): partial(latents_in_units_of_their_own, not_iterated),
     ("EBCRL", "the iterations have settled"): lambda: denoised(EBCRL, max_iter=3),
     **{

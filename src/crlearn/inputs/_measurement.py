@@ -24,7 +24,7 @@ _SLACK = 1.15
 # Latents beyond this many standard deviations of the noise leave nothing of the small ones.
 _LARGEST = 1e6
 _USUAL = 0.05  # quantile of the rows' sizes that a row which has run away is compared with
-_SMALLEST_UNIT, _LARGEST_UNIT = 1e-150, 1e150  # squares stay finite
+_SMALLEST_UNIT, _LARGEST_UNIT = 1e-153, 1e153  # squares stay finite
 # Of second moments that are kept in memory at once.
 _MOST_ENTRIES = 20_000_000
 _MOST_ROUNDS, _STILL = 30, 1e-5

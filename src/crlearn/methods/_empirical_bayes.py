@@ -50,7 +50,7 @@ from crlearn.inputs import (
     read_graph,
     read_mixing,
 )
-from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing
+from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing, sign_check
 from crlearn.methods._denoising import DenoisingCRL
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import (
@@ -70,14 +70,16 @@ GUARANTEE = Guarantee(
     graph="none",
     text="each latent up to its scale, which is set by unit columns of the mixing, if the "
     "measurement is linear with noise alike in all features, the columns of the mixing are "
-    "orthogonal, and the given graph and targets are right",
+    "orthogonal, and the given graph and targets are right; its sign by the shift of its mean, if "
+    "interventions shift it",
 )
 FREE_GUARANTEE = Guarantee(
     latents="scale",
     graph="none",
     text="each latent up to its scale, which is set by unit columns of the mixing, if the "
     "measurement is linear with noise alike in all features, interventions are hard, one "
-    "environment is observational, and the given graph and targets are right",
+    "environment is observational, and the given graph and targets are right; its sign by the "
+    "shift of its mean, if interventions shift it",
 )
 SPAN_GUARANTEE = Guarantee(
     latents="span",
@@ -283,6 +285,7 @@ def empirical_bayes_crl(
             *measurement.noise_checks(),
             measurement.range_check(found.noisy(measurement)),
             *domain_checks(domains, found.unmixing, environments.labels),
+            *(() if mixing is not None else (sign_check(domains, found.unmixing),)),
             *found.checks,
         ),
         details={
@@ -329,8 +332,8 @@ class EmpiricalBayesCRL(DenoisingCRL):
 
     `y` holds one environment label a row. The causal graph over the latents and the targets of each
     environment are known. Latents are the nodes of the graph, in its order; interventions raise
-    their targets on average, which sets the signs, and the columns of the mixing have unit norm,
-    which sets the scales.
+    their targets on average, which sets the signs (if they move means at all), and the columns of
+    the mixing have unit norm, which sets the scales.
 
     Without `graph` and `targets` latents are denoised principal components, with a warning.
     The published algorithm is `crlearn.published.EBCRL`; knots, ridge, terms of the score and
