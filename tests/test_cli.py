@@ -203,7 +203,7 @@ class TestFit:
         assert result["checks"][0] == {
             "name": "columns vary",
             "passed": True,
-            "detail": "0 of 3 columns of X are constant and carry nothing",
+            "detail": "all 3 columns of X do",
         }
         assert result["parameters"] == {"n_latents": 2, "random_state": 0}
         assert result["data"]["file"] == str(world.resolve())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -95,6 +96,22 @@ def test_a_fit_in_which_all_holds_says_so_first():
         "guarantee: each variable up to scale; graph exact",
     ]
     assert "WARNING" not in str(Result(ENCODER, GUARANTEE))
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_checks_take_the_bools_of_numpy(passed: bool):
+    check = Check("rank of X", cast(Any, np.bool_(passed)), "rank 3")
+    assert check.passed is passed
+    assert Result(ENCODER, GUARANTEE, checks=(check,)).failed_checks == (() if passed else (check,))
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 1e9), (1e306, 0.0)])
+def test_linear_decoder_survives_large_means_and_large_numbers(scale: float, offset: float):
+    rng = np.random.default_rng(0)
+    X = scale * rng.uniform(-1, 1, size=(700, 2)) + offset
+    encoder = LinearEncoder(np.array([[1.0, 1.0], [0.0, 1.0]]) / scale, X[0])
+    back = LinearDecoder.undoing(encoder, X)(encoder(X))
+    np.testing.assert_allclose((back - offset) / scale, (X - offset) / scale, atol=1e-6)
 
 
 def other(gap: float, agreement: float) -> Alternative:

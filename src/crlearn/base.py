@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     assert_all_finite,
@@ -36,6 +36,7 @@ from crlearn.result import Encoder, Result
 
 # How pandas and polars name the types of columns that may hold text.
 _TEXT_DTYPES = ("object", "str", "string", "large_string", "categor", "enum")
+_MOST_LISTED = 8  # columns
 
 
 class BaseCRL(TransformerMixin, BaseEstimator):
@@ -75,6 +76,7 @@ class BaseCRL(TransformerMixin, BaseEstimator):
             Side information, one entry a row; the class says which.
         """
         self._validate_params()
+        self._refuse_truth_values()
         observations, side_information = self._read(X, y)
         seed = int(check_random_state(self.get_params()["random_state"]).randint(2**31 - 1))
         start = time.perf_counter()
@@ -96,7 +98,7 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         _refuse_text(X)
         if self._allows_images:
             X = self._flattened(X)
-        rows = cast(Any, validate_data(self, cast(Any, X), dtype=self._dtypes, reset=False))
+        rows = self._checked(X, reset=False)
         return _finite(encoder(self._in_shape(rows)), name)
 
     def _can_decode(self) -> bool:
@@ -163,9 +165,29 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         if self._allows_images:
             self.sample_shape_ = _shape_of_rows(X)
             X = self._flattened(X)
-        X = validate_data(self, X, dtype=self._dtypes, order="C", ensure_min_samples=2)
+        X = self._checked(X, order="C", ensure_min_samples=2)
         _refuse_more_latents_than_features(self.get_params()["n_latents"], X.shape[1])
         return self._in_shape(X), self._read_y(y, len(X))
+
+    def _checked(self, X: Any, **options: Any) -> NDArray[Any]:
+        """Return X as an array of numbers; the model remembers its columns unless told not to."""
+        try:
+            return cast(Any, validate_data(self, X, dtype=self._dtypes, **options))
+        except ValueError as error:
+            if "contains NaN" in str(error):
+                _refuse_missing_values(X)
+            raise
+
+    def _refuse_truth_values(self) -> None:
+        """Refuse True where a number is asked for: to Python it is the number one."""
+        for name, value in self.get_params(deep=False).items():
+            allowed = self._parameter_constraints.get(name, "no_validation")
+            is_number = isinstance(allowed, list) and "boolean" not in allowed
+            if isinstance(value, bool | np.bool_) and is_number:
+                raise InvalidParameterError(
+                    f"The {name!r} parameter of {type(self).__name__} must be a number, not a "
+                    f"truth value. Got {value} instead."
+                )
 
     def _read_y(self, y: Any, n_rows: int) -> NDArray[Any] | None:
         name = type(self).__name__
@@ -239,6 +261,24 @@ def _refuse_text(X: Any) -> None:
             f"X must hold numbers only. These columns hold text: {', '.join(text)}. Drop or encode "
             "them; environment labels belong into y."
         )
+
+
+def _refuse_missing_values(X: Any) -> None:
+    """Say where values are missing, and what to do."""
+    try:
+        missing = np.isnan(np.asarray(X, dtype=float))
+    except (TypeError, ValueError):
+        return
+    by_column = missing.reshape(len(missing), -1).sum(axis=0)
+    columns = np.flatnonzero(by_column)
+    names = getattr(X, "columns", range(len(by_column)))
+    listed = ", ".join(f"{by_column[j]} in {names[j]!r}" for j in columns[:_MOST_LISTED])
+    more = ", ..." if len(columns) > _MOST_LISTED else ""
+    raise ValueError(
+        f"Input X contains NaN: {missing.sum()} values in {missing.any(axis=-1).sum()} of its "
+        f"{len(missing)} rows are missing; by column: {listed}{more}. Nothing here fills them in: "
+        "drop these rows or columns, or fill them before (sklearn.impute in a pipeline)."
+    )
 
 
 def _is_numeric(column: Any) -> bool:

@@ -72,12 +72,17 @@ class LinearDecoder:
         The encoder alone does not say where in feature space its latents live: a pseudo-inverse
         leads back into the span of its rows, not into that of `X`.
         """
+        # Relative to the encoder's offset, and divided before they are summed: offsets of 1e9 leave
+        # their digits to what varies, and sums of 1e307 stay finite.
+        share = 1 / len(X)
         Z = encoder(X)
         centre = Z.mean(axis=0)
         centred = Z - centre
-        among = centred.T @ centred
-        matrix = np.linalg.lstsq(among, centred.T @ X, rcond=None)[0].T
-        return cls(matrix, X.mean(axis=0) - matrix @ centre)
+        beside = X - encoder.offset
+        among = share * centred.T @ centred
+        matrix = np.linalg.lstsq(among, share * centred.T @ beside, rcond=None)[0].T
+        mean = np.full(len(X), share) @ beside
+        return cls(matrix, encoder.offset + (mean - matrix @ centre))
 
     def __call__(self, Z: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the observations at each row of `Z`."""
@@ -141,6 +146,10 @@ class Check:
     name: str
     passed: bool | None
     detail: str
+
+    def __post_init__(self) -> None:
+        if self.passed is not None:  # numpy's bool is neither True nor False to `is` and to JSON
+            object.__setattr__(self, "passed", bool(self.passed))
 
     def __str__(self) -> str:
         mark = {True: "holds", False: "fails", None: "untested"}[self.passed]

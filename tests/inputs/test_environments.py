@@ -44,7 +44,47 @@ def test_the_reference_is_named_or_labelled_zero_or_the_first():
     assert (found, check.passed) == (1, True)
     found, check = reference_of(read_environments(Y))
     assert (found, check.passed) == (0, False)
+    assert "none is labelled 0 or has the name of one" in check.detail
     assert "a was taken; name it by reference=" in check.detail
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "control",
+        "Ctrl",
+        "Reference",
+        "NT",
+        "non-targeting",
+        "WT",
+        "wild type",
+        "wildtype",
+        "DMSO",
+        "vehicle",
+        "Untreated",
+        "observational",
+        "baseline",
+        "unperturbed",
+        "none",
+        "0",
+    ],
+)
+def test_a_reference_is_known_by_its_name(name: str):
+    found, check = reference_of(read_environments(np.array(["BRCA1", name, "a control gene"])))
+    labels = sorted(["BRCA1", name, "a control gene"])
+    assert (labels[found], check.passed) == (name, True)
+    assert check.detail == f"{name}, by its name"
+
+
+def test_several_references_are_none():
+    found, check = reference_of(read_environments(np.array(["BRCA1", "ctrl", "DMSO"])))
+    assert (found, check.passed) == (0, False)
+    assert check.detail.startswith("several have the name of one (DMSO, ctrl), so BRCA1 was taken")
+
+
+def test_a_name_that_is_given_and_zero_come_first():
+    assert reference_of(read_environments(np.array(["a", "control"]), "a"))[0] == 0
+    assert reference_of(read_environments(np.array([1, 0, 2])))[1].detail == "the one labelled 0"
 
 
 def test_rows_of_each_environment_with_the_reference_first():

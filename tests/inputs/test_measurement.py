@@ -103,3 +103,11 @@ def test_thousands_of_features(monkeypatch: pytest.MonkeyPatch):
     assert [check.passed for check in found.noise_checks()] == [
         check.passed for check in wanted.noise_checks()
     ]
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_numbers_whose_squares_are_none_are_refused_unless_scaled(world: Any, scale: float):
+    with pytest.raises(ValueError, match=r"between 1e-153 and 1e\+153 in size. Got numbers up to"):
+        measure(world.X * scale, 3)
+    plain, scaled = measure(world.X, 3, scale=True), measure(world.X * scale, 3, scale=True)
+    assert scaled.noise_variance == pytest.approx(plain.noise_variance)

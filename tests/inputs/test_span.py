@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.inputs import Scaling, check_columns
+from crlearn.inputs import Scaling, check_columns, in_readable_units, read_environments
+from crlearn.result import Check
 
 
 @pytest.mark.parametrize("shape", [(5000, 3), (7, 20)])
@@ -33,3 +34,36 @@ def test_scaling_survives_large_numbers_and_large_means():
     scaling = Scaling.of(X)
     np.testing.assert_allclose(scaling.scale, z.std() * np.array([1e200, 1, 1e-200]), rtol=1e-6)
     assert check_columns(X, scaling)[0] == 1
+
+
+def check_of(X: np.ndarray) -> Check:
+    return next(c for c in check_columns(X, Scaling.of(X))[1] if c.name == "columns vary")
+
+
+def test_constant_columns_are_counted_and_named():
+    X = np.random.default_rng(0).standard_normal((50, 12))
+    assert str(check_of(X)) == "columns vary: holds (all 12 columns of X do)"
+    X[:, [0, 3]] = 7.0
+    assert str(check_of(X)).startswith(
+        "columns vary: holds (2 of 12 columns of X (at 0, 3, from 0)"
+    )
+    X[:, :10] = 7.0
+    assert "(at 0, 1, 2, 3, 4, 5, 6, 7, ..., from 0)" in check_of(X).detail
+
+
+@pytest.mark.parametrize(("offset", "passed"), [(1e9, True), (1e12, False)])
+def test_an_offset_that_hides_what_varies_is_noticed(offset: float, passed: bool):
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    X[:, 1] += offset
+    check = check_of(X)
+    assert check.passed is passed
+    assert passed or check.detail.startswith("1 of 3 columns of X (at 1, from 0) vary so little")
+
+
+def test_readable_units_do_not_depend_on_an_offset():
+    X = np.random.default_rng(0).standard_normal((50, 2))
+    environments, matrix = read_environments(np.arange(50) % 2), np.array([[2.0, -3.0], [1.0, 1.0]])
+    plain = in_readable_units(matrix, X, environments)
+    far = in_readable_units(matrix, X + 1e9, environments)
+    np.testing.assert_allclose(far.matrix, plain.matrix, rtol=1e-6)
+    assert plain(X[::2]).std(axis=0) == pytest.approx([1, 1])

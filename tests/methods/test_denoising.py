@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from crlearn import EmpiricalBayesCRL
 from crlearn.data import make_multi_domain
@@ -29,6 +30,12 @@ def model(request: Any, data: Any) -> Any:
 def test_transform_gives_the_means_of_the_posterior(data: Any, model: Any):
     for y in (data.y, None):
         np.testing.assert_array_equal(model.transform(data.X, y), model.posterior(data.X, y).mean)
+
+
+def test_fit_transform_is_told_the_labels(data: Any, model: Any):
+    found = clone(model).fit_transform(data.X, data.y)
+    np.testing.assert_array_equal(found, model.transform(data.X, data.y))
+    assert not np.allclose(found, model.transform(data.X))
 
 
 def test_labels_say_more_than_none(data: Any, model: Any):

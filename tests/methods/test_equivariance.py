@@ -141,6 +141,11 @@ def shifted_and_scaled(data: Data) -> Data:
     return replace(data, X=7.0 * data.X + offset)
 
 
+def far_from_zero(data: Data) -> Data:
+    """Seven digits are left of what varies."""
+    return replace(data, X=data.X + 1e9)
+
+
 def other_units(data: Data) -> Data:
     return replace(data, X=data.X * 10.0 ** np.linspace(-3, 3, data.X.shape[1]))
 
@@ -166,7 +171,14 @@ def environments_renamed(data: Data) -> Data:
     return replace(data, y=np.array([names[label] for label in data.y]), parameters=parameters)
 
 
-WAYS = [shifted_and_scaled, other_units, columns_permuted, rows_permuted, environments_renamed]
+WAYS = [
+    shifted_and_scaled,
+    far_from_zero,
+    other_units,
+    columns_permuted,
+    rows_permuted,
+    environments_renamed,
+]
 WITHOUT_LABELS = {
     "PCABaseline",
     "ICABaseline",
@@ -188,6 +200,7 @@ EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("UMNICRL", other_units): "the cut for ranks is a number in the units of X",
     ("ScoreLayers", other_units): "leaves have length one in the units of X",
     ("EBCRL", shifted_and_scaled): "knots lie where they lie in the units of X",
+    ("EBCRL", far_from_zero): "the model has no intercept",
     ("EBCRL", other_units): "noise is alike in all features of X",
 }
 # What holds less closely than the tolerance of the case, how far, and why.

@@ -81,7 +81,7 @@ class TestExactScores:
         assert [len(layer) for layer in model.layers_] == sizes
         latents, noises = scores_of(data, model)
         assert latents > 1 - 1e-6
-        assert noises > 0.985
+        assert noises > 0.975  # 0.981 to 0.992 were seen with other starts
 
     def test_independent_latents_are_one_layer(self):
         with pytest.warns(AssumptionWarning, match="all 4 latents can be leaves"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crlearn.data import Dataset, Truth, make_multi_node
-from crlearn.exceptions import IdentifiabilityError
+from crlearn.exceptions import AssumptionWarning, IdentifiabilityError
 from crlearn.graph import transitive_closure
 from crlearn.inputs import read_environments
 from crlearn.metrics import ancestor_error, evaluate, match, mcc, scale_error, targets_right
@@ -268,8 +268,15 @@ def test_environments_that_do_not_tell_latents_apart_are_refused():
     X, codes = by_hand(np.zeros((2, 2)), TWO_TARGETS)
     with pytest.raises(IdentifiabilityError, match="only 1 of their score differences"):
         recover(X, codes, 2, score=lambda X, e: e * X)
-    with pytest.raises(IdentifiabilityError, match="show 0 latents, and there should be 2"):
-        recover(X, codes, 2, rank_cut=1e6)
+
+
+def test_latents_that_nothing_shows_are_named():
+    X, codes = by_hand(np.zeros((2, 2)), TWO_TARGETS)
+    message = "latents that no combination of environments shows: z0, z1; ask for fewer"
+    with pytest.warns(AssumptionWarning, match=message):
+        model = UMNICRL(2, rank_cut=1e6, random_state=0).fit(X, codes)
+    assert np.isfinite(model.transform(X)).all()
+    assert model.result_.details["uncertain"] == [0, 1]
 
 
 @pytest.mark.parametrize("rank_cut", [0.05, "test"])

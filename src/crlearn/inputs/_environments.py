@@ -16,6 +16,37 @@ from crlearn.result import Check
 Matrix = NDArray[np.floating]
 
 _LONGEST_NAME = 24  # of several environments together
+# What people call rows without an intervention, in small letters and digits alone.
+_REFERENCE_NAMES = frozenset(
+    {
+        "0",
+        "baseline",
+        "control",
+        "controls",
+        "ctl",
+        "ctrl",
+        "dmso",
+        "mock",
+        "negativecontrol",
+        "none",
+        "nointervention",
+        "nontargeting",
+        "nontargetingcontrol",
+        "nt",
+        "ntc",
+        "obs",
+        "observational",
+        "observed",
+        "ref",
+        "reference",
+        "unperturbed",
+        "unstimulated",
+        "untreated",
+        "vehicle",
+        "wildtype",
+        "wt",
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +124,21 @@ def reference_of(environments: Environments) -> tuple[int, Check]:
     zero = np.flatnonzero(environments.labels == 0)
     if len(zero):
         return int(zero[0]), Check(name, True, "the one labelled 0")
-    return 0, Check(
-        name,
-        False,
-        f"none is labelled 0, so {environments.labels[0]} was taken; name it by reference=",
+    named = [e for e, label in enumerate(environments.labels) if _names_a_reference(label)]
+    if len(named) == 1:
+        return named[0], Check(name, True, f"{environments.labels[named[0]]}, by its name")
+    found = (
+        f"several have the name of one ({_listed(environments.labels[named])})"
+        if named
+        else "none is labelled 0 or has the name of one, such as control or wt"
     )
+    taken = f"so {environments.labels[0]} was taken; name it by reference="
+    return 0, Check(name, False, f"{found}, {taken}")
+
+
+def _names_a_reference(label: Any) -> bool:
+    plain = "".join(letter for letter in str(label).casefold() if letter.isalnum())
+    return isinstance(label, str) and plain in _REFERENCE_NAMES
 
 
 def reference_first(environments: Environments) -> NDArray[np.intp]:

@@ -24,6 +24,7 @@ _SLACK = 1.15
 # Latents beyond this many standard deviations of the noise leave nothing of the small ones.
 _LARGEST = 1e6
 _USUAL = 0.05  # quantile of the rows' sizes that a row which has run away is compared with
+_SMALLEST_UNIT, _LARGEST_UNIT = 1e-153, 1e153  # squares stay finite
 # Of second moments that are kept in memory at once.
 _MOST_ENTRIES = 20_000_000
 _MOST_ROUNDS, _STILL = 30, 1e-5
@@ -139,6 +140,7 @@ def measure(
         rows = (X - shift) / divisor
     rows[:, scaling.constant] = 0.0
     unit = float(np.abs(rows).max(initial=0.0)) or 1.0
+    _refuse_extreme(unit)
     rows /= unit
     values, vectors = _leading(rows, n)
     rest = max(float(np.einsum("ij,ij->", rows, rows)) / len(rows) - values[:n].sum(), 0.0)
@@ -153,6 +155,16 @@ def measure(
     return Measurement(
         rows, shift, divisor, unit, vectors, own if known is None else known, values, checks
     )
+
+
+def _refuse_extreme(unit: float) -> None:
+    """Refuse numbers of which neither noise variance nor posterior variances could be told."""
+    if not _SMALLEST_UNIT <= unit <= _LARGEST_UNIT:
+        raise ValueError(
+            "Variances come in the squared units of X, so that its numbers must be between "
+            f"{_SMALLEST_UNIT:g} and {_LARGEST_UNIT:g} in size. Got numbers up to {unit:.2g}: give "
+            "X in other units, or divided by the standard deviations of its columns."
+        )
 
 
 def _checked_n_latents(n_latents: int | None, rank: int, X: Matrix) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs._components import (
+    RANK_TOLERANCE,
     Components,
     is_wide,
     leading_components,
@@ -30,6 +31,7 @@ _RANK = "rank of X"
 # Share of the weakest direction's variance. In linear worlds of five latents with 1,000 and 10,000
 # rows, seeds 0 to 4, graphs were right up to 0.06 and wrong in one world of four from 0.1 on.
 _HARMLESS_NOISE = 0.02
+_MOST_LISTED = 8  # columns
 # Rows that are standardised at a time.
 _FEWEST_ROWS, _MOST_ROWS = 1024, 4096
 
@@ -114,13 +116,7 @@ def check_columns(
     """
     if variances is None:
         variances = _variances(X, scaling, enough)
-    n_constant = int(scaling.constant.sum())
-    vary = Check(
-        "columns vary",
-        n_constant == 0,
-        f"{n_constant} of {len(scaling.constant)} columns of X are constant and carry nothing",
-    )
-    return rank_of(variances), (vary,)
+    return rank_of(variances), (_variation_check(scaling),)
 
 
 @dataclass(frozen=True)
@@ -169,6 +165,31 @@ class Rank:
         return Check(_RANK, share < _HARMLESS_NOISE, detail)
 
 
+def _variation_check(scaling: Scaling) -> Check:
+    """Say which columns are constant and were dropped; it fails if rounding hides what varies."""
+    name, n_columns = "columns vary", len(scaling.constant)
+    rounding = np.spacing(np.abs(scaling.mean)) / np.sqrt(12)  # sd of the last digit
+    hidden = np.flatnonzero(~scaling.constant & (rounding > RANK_TOLERANCE * scaling.scale))
+    if len(hidden):
+        return Check(
+            name,
+            False,
+            f"{_some_columns(hidden, n_columns)} vary so little beside an offset that rounding "
+            "errors count for variation: subtract the offset where the numbers come from",
+        )
+    constant = np.flatnonzero(scaling.constant)
+    if len(constant):
+        detail = f"{_some_columns(constant, n_columns)} are constant, carry nothing and are dropped"
+        return Check(name, True, detail)
+    return Check(name, True, f"all {n_columns} columns of X do")
+
+
+def _some_columns(positions: NDArray[np.intp], n_columns: int) -> str:
+    listed = ", ".join(map(str, positions[:_MOST_LISTED]))
+    more = ", ..." if len(positions) > _MOST_LISTED else ""
+    return f"{len(positions)} of {n_columns} columns of X (at {listed}{more}, from 0)"
+
+
 def _variances(
     X: NDArray[np.floating], scaling: Scaling, enough: int | None
 ) -> NDArray[np.floating]:
@@ -182,7 +203,10 @@ def _variances(
 def choose_n_latents(n_latents: int | None, rank: int) -> int:
     """Return `n_latents`, or the rank of X if it is None; refuse more latents than the rank."""
     if rank == 0:
-        raise ValueError("All columns of X are constant: there is nothing to recover from them.")
+        raise ValueError(
+            "All columns of X are constant, up to rounding: there is nothing to recover from them. "
+            "If they vary beside a large offset, subtract it where the numbers come from."
+        )
     if n_latents is None:
         return rank
     if n_latents > rank:
@@ -223,6 +247,7 @@ def components_of(
     if len(directions) != X.shape[1]:  # directions among the rows
         directions = scaling(X).T @ directions / np.sqrt(np.maximum(variances, 1e-300) * len(X))
     leading = _with_fixed_signs(directions) / np.sqrt(variances)
+    leading[scaling.constant] = 0.0
     span = LinearEncoder(leading.T / scaling.scale, scaling.mean)
     n_varying = int((~scaling.constant).sum())
     return span, Rank(components.variances, n_varying, len(X)), checks
@@ -265,9 +290,10 @@ def in_readable_units(matrix: Matrix, X: Matrix, environments: Environments) -> 
     """
     reference, _ = reference_of(environments)
     rows = X[environments.codes == reference]
-    scale = (rows @ matrix.T).std(axis=0)
+    mean = Scaling.of(rows).mean
+    scale = ((rows - mean) @ matrix.T).std(axis=0)
     standardised = matrix * Scaling.of(X).scale
     largest = np.abs(standardised).argmax(axis=1)
     signs = np.where(standardised[np.arange(len(matrix)), largest] < 0, -1.0, 1.0)
     matrix = matrix * (signs / np.where(scale > 0, scale, 1.0))[:, None]
-    return LinearEncoder(matrix, Scaling.of(rows).mean)
+    return LinearEncoder(matrix, mean)

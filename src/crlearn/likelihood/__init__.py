@@ -9,7 +9,7 @@ comes back with one record, `Fit`.
 from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import some_rows
-from crlearn.likelihood.domains._checks import domain_checks
+from crlearn.likelihood.domains._checks import domain_checks, sign_check
 from crlearn.likelihood.domains._model import DomainLikelihood
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains
@@ -35,5 +35,6 @@ __all__ = [
     "grouped_targets",
     "mechanisms_of",
     "pools_of",
+    "sign_check",
     "some_rows",
 ]

@@ -11,7 +11,6 @@ from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
-    validate_data,
 )
 
 from crlearn.base import BaseCRL
@@ -48,10 +47,14 @@ class DenoisingCRL(BaseCRL):
         self._warn_if_far(X)
         return means
 
+    def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None, **_: Any) -> Matrix:
+        """Return what ``fit(X, y).transform(X, y)`` does: `transform` is told the labels."""
+        return self.fit(X, y).transform(X, y)
+
     def posterior(self, X: ArrayLike, y: ArrayLike | None = None) -> Posterior:
         """Return posterior means and variances of the latents; arguments as for `transform`."""
         check_is_fitted(self)
-        rows = cast(Any, validate_data(self, cast(Any, X), dtype=np.float64, reset=False))
+        rows = self._checked(X, reset=False)
         self._warn_if_far(rows)
         return self._posterior(rows, y)
 

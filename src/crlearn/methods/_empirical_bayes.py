@@ -42,6 +42,7 @@ from crlearn.inputs import (
     Environments,
     KnownDomains,
     Measurement,
+    Scaling,
     check_environment_sizes,
     measure,
     names_of_nodes,
@@ -50,7 +51,7 @@ from crlearn.inputs import (
     read_graph,
     read_mixing,
 )
-from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing
+from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing, sign_check
 from crlearn.methods._denoising import DenoisingCRL
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import (
@@ -70,14 +71,16 @@ GUARANTEE = Guarantee(
     graph="none",
     text="each latent up to its scale, which is set by unit columns of the mixing, if the "
     "measurement is linear with noise alike in all features, the columns of the mixing are "
-    "orthogonal, and the given graph and targets are right",
+    "orthogonal, and the given graph and targets are right; its sign by the shift of its mean, if "
+    "interventions shift it",
 )
 FREE_GUARANTEE = Guarantee(
     latents="scale",
     graph="none",
     text="each latent up to its scale, which is set by unit columns of the mixing, if the "
     "measurement is linear with noise alike in all features, interventions are hard, one "
-    "environment is observational, and the given graph and targets are right",
+    "environment is observational, and the given graph and targets are right; its sign by the "
+    "shift of its mean, if interventions shift it",
 )
 SPAN_GUARANTEE = Guarantee(
     latents="span",
@@ -285,6 +288,7 @@ def empirical_bayes_crl(
             *measurement.noise_checks(),
             measurement.range_check(found.noisy(measurement)),
             *domain_checks(domains, found.unmixing, environments.labels, known.names),
+            *(() if mixing is not None else (sign_check(domains, found.unmixing),)),
             *found.checks,
         ),
         details={
@@ -307,7 +311,7 @@ def denoised_span(
     scale: bool = False,
 ) -> Result:
     """Denoise principal components: all that is left if no targets are given."""
-    offset = X.mean(axis=0) if center else None
+    offset = Scaling.of(X).mean if center else None
     measurement = measure(X, n_latents, offset=offset, scale=scale, noise_variance=noise_variance)
     n = measurement.span.shape[1]
     found = Found(np.eye(n), measurement.noise_variance, measurement.span)
@@ -331,8 +335,8 @@ class EmpiricalBayesCRL(DenoisingCRL):
 
     `y` holds one environment label a row. The causal graph over the latents and the targets of each
     environment are known. Latents are the nodes of the graph, in its order; interventions raise
-    their targets on average, which sets the signs, and the columns of the mixing have unit norm,
-    which sets the scales.
+    their targets on average, which sets the signs (if they move means at all), and the columns of
+    the mixing have unit norm, which sets the scales.
 
     Without `graph` and `targets` latents are denoised principal components, with a warning.
     The published algorithm is `crlearn.published.EBCRL`; knots, ridge, terms of the score and
@@ -497,7 +501,7 @@ def _domains(
 def _offset(X: Matrix, environments: Environments, known: KnownDomains) -> NDArray[np.floating]:
     """Return the mean of the observational rows, or of all if there are none."""
     free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
-    return X[free].mean(axis=0) if free.any() else X.mean(axis=0)
+    return Scaling.of(X[free] if free.any() else X).mean
 
 
 def _decoder(measurement: Measurement, found: Found) -> LinearDecoder:

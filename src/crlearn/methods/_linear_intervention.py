@@ -101,7 +101,7 @@ def linear_intervention_crl(
     groups = group_environments(environments, targets)
     span, column_checks = span_of_targets(X, n_latents, groups.n_targets)
     n = span.n_latents
-    rows = by_environment(X @ span.matrix.T, environments, groups.order)
+    rows = by_environment(span(X), environments, groups.order)
     moments = Moments.of(rows)
     if groups.n_targets > n:
         groups = replace(groups, latent=grouped_targets(groups.latent, moments, n))
@@ -257,7 +257,8 @@ class LinearInterventionCRL(BaseCRL):
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets. None: each on its own, or as many as `n_latents` says, found by the likelihood.
     reference
-        Label of the observational environment; None: the one labelled 0.
+        Label of the observational environment; None: the one labelled 0, or by a name such as
+        ``"control"``, ``"wt"`` or ``"untreated"``.
     random_state
         Seed of the starts.
 

@@ -92,7 +92,7 @@ def multi_node_crl(
     hard = interventions == "hard"
     order = reference_first(environments)
     span, column_checks = span_of_targets(X, n_latents, len(environments) - 1)
-    rows = by_environment(X @ span.matrix.T, environments, order)
+    rows = by_environment(span(X), environments, order)
     rng = np.random.default_rng(seed)
     fit = fit_interventional(rows, None, hard=hard, mechanisms=mechanisms, rng=rng)
     fit = fit.causes_first()
@@ -142,7 +142,8 @@ class MultiNodeCRL(BaseCRL):
     mechanisms
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
     reference
-        Label of the observational environment; None: the one labelled 0.
+        Label of the observational environment; None: the one labelled 0, or by a name such as
+        ``"control"``, ``"wt"`` or ``"untreated"``.
     random_state
         Seed of the starts.
 

@@ -98,7 +98,7 @@ def observe(
     if is_known(jacobian):
         jacobians = _marginal(jacobian, X, encoder, n_kept)[1]
         return Evidence(_centred(jacobians), np.eye(n_kept))
-    rows = X @ encoder[:n_kept].T
+    rows = (X - X.mean(axis=0)) @ encoder[:n_kept].T
     jacobians = jacobian.fit(rows).evaluate(rows)[1]
     return Evidence(_without_largest(_centred(jacobians), prune_outliers), np.eye(n_kept))
 
@@ -144,7 +144,7 @@ def observe_for_tests(
         units = _fisher_units(scores)
         accuracy = getattr(jacobian, "accuracy", _ACCURACY)
         return Evidence(_centred(_in_units(jacobians, units)), units, accuracy=accuracy)
-    rows = X @ encoder[:n_kept].T
+    rows = (X - X.mean(axis=0)) @ encoder[:n_kept].T
     scores, jacobians = jacobian.fit(rows).evaluate(rows)
     units = _fisher_units(scores)
     jacobians = _in_units(jacobians, units)

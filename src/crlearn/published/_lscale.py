@@ -355,9 +355,9 @@ def recover(
     X, codes = _checked(X, codes, n_latents)
     seeds = check_random_state(random_state).randint(2**31 - 1, size=2).tolist()
     basis, outside_span = span_of_mixing(X, codes, n_latents)
-    rows, mean = X @ basis, X.mean(axis=0)
-    offset = mean - basis @ (basis.T @ mean)
-    observe = partial(evidence_of, in_basis(make_score(score, seeds[0]), basis, offset))
+    mean = X.mean(axis=0)
+    rows = (X - mean) @ basis
+    observe = partial(evidence_of, in_basis(make_score(score, seeds[0]), basis, mean))
     reference = rows[codes == 0]
     if edge_cut == "test":
         at = reference[:: max(1, ceil(len(reference) / _MOST_ROWS_OF_A_TEST))]
@@ -454,7 +454,8 @@ class LSCALEI(BaseCRL):
         ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
         can be recovered then.
     reference
-        Label of the observational environment; None: the one labelled 0.
+        Label of the observational environment; None: the one labelled 0, or by a name such as
+        ``"control"``, ``"wt"`` or ``"untreated"``.
     scores
         Score differences: ``"sliced"`` (sliced score matching), which the paper has for nonlinear
         mechanisms, ``"gaussian"``, which it has for linear ones, ``"ratio"``, or whatever

@@ -192,7 +192,7 @@ def _in_units_of_their_own(rows: Matrix, X: Matrix) -> Matrix:
     weights = rows * Scaling.of(X).scale
     largest = np.abs(weights).argmax(axis=1)
     signs = np.sign(weights[np.arange(len(rows)), largest])
-    return rows * (signs / (X @ rows.T).std(axis=0))[:, None]
+    return rows * (signs / ((X - X.mean(axis=0)) @ rows.T).std(axis=0))[:, None]
 
 
 # Algorithm 2

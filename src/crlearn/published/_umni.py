@@ -134,9 +134,10 @@ class MultiNodeRecovery:
     diagnostics
         ``outside_span`` (share of the variance that the span of the mixing leaves out), ``excess``
         (of each latent in stage 1: what its combination has of a second direction, over the most
-        that counts as none), ``uncertain`` (latents where that is above one), ``targets_agree``
-        (whether combinations and targets fit together; if not, something is wrong),
-        ``p_values`` (of stage 4, NaN where there is no ancestor; None without it).
+        that counts as none; infinite if it has not even a first), ``uncertain`` (latents where that
+        is above one), ``targets_agree`` (whether combinations and targets fit together; if not,
+        something is wrong), ``p_values`` (of stage 4, NaN where there is no ancestor; None without
+        it).
     """
 
     encoder: Matrix
@@ -192,12 +193,6 @@ def causal_order(
     rows, excesses = np.zeros((n_samples, 0, n)), np.zeros(n)
     for t in range(n):
         found, excesses[t] = _next_combination(ranks, combinations, rows, max_coefficient)
-        if excesses[t] == np.inf:
-            raise IdentifiabilityError(
-                f"The environments show {t} latents, and there should be {n}: no combination of "
-                "environments changes anything beyond these. Ask for fewer latents, or give "
-                "environments that intervene on other sets of latents, or more rows."
-            )
         combinations = np.concatenate([combinations, found[None]])
         rows = np.concatenate([rows, samples.rows_of(found, rows)[:, None]], axis=1)
     return combinations.T, rows, excesses
@@ -209,17 +204,18 @@ def _next_combination(
     """Return the first combination with one direction beyond the rows, or else the closest."""
     m = previous.shape[1]
     independent = beyond(previous.astype(float))
-    closest, least = np.zeros(m, dtype=np.intp), np.inf
+    closest, least = None, np.inf
     for block in _blocks(integer_vectors(m, max_coefficient)):
         candidates = block[np.abs(block @ independent).max(axis=1) > 1e-6]
         if not len(candidates):
             continue
         excess = ranks.excess(candidates, rows)
         best = np.argmax(excess <= 1) if (excess <= 1).any() else np.argmin(excess)
-        if excess[best] < least:
+        if closest is None or excess[best] < least:
             closest, least = candidates[best], float(excess[best])
         if least <= 1:
             break
+    assert closest is not None  # single environments are among them
     return closest, least
 
 
@@ -310,9 +306,20 @@ def umni_crl(
             *column_checks,
             reference_of(environments)[1],
             check_environment_sizes(environments, n),
+            _visibility_check(found.diagnostics["excess"]),
         ),
         details=dict(found.diagnostics),
     )
+
+
+def _visibility_check(excess: NDArray[np.floating]) -> Check:
+    hidden = np.flatnonzero(np.isinf(excess))
+    detail = "latents that no combination of environments shows: "
+    if not len(hidden):
+        return Check("latents show in the scores", True, f"{detail}none")
+    names = ", ".join(f"z{j}" for j in hidden)
+    advice = "ask for fewer latents, give other environments or more rows, or lower rank_cut"
+    return Check("latents show in the scores", False, f"{detail}{names}; {advice}")
 
 
 def _number_of_latents(
@@ -381,8 +388,8 @@ def observe(
     """Return score differences and moments of the data and of random halves."""
     seeds = check_random_state(random_state).randint(2**31 - 1, size=2).tolist()
     inverse, mean = np.linalg.pinv(basis), X.mean(axis=0)
-    rows, offset = X @ inverse.T, mean - basis @ (inverse @ mean)
-    difference = in_basis(make_score(score, seeds[0]), basis, offset)
+    rows = (X - mean) @ inverse.T
+    difference = in_basis(make_score(score, seeds[0]), basis, mean)
     at = rows[codes == 0]
     if n_halves:
         at = at[:: max(1, ceil(len(at) / _MOST_ROWS_OF_A_TEST))]
@@ -449,7 +456,8 @@ class UMNICRL(BaseCRL):
         ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
         be recovered then.
     reference
-        Label of the observational environment; None: the one labelled 0.
+        Label of the observational environment; None: the one labelled 0, or by a name such as
+        ``"control"``, ``"wt"`` or ``"untreated"``.
     scores
         Score differences: ``"gaussian"`` as published, ``"ratio"``, ``"sliced"``, or whatever
         `crlearn.scores.make_score` takes.

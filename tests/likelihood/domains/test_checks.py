@@ -3,9 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from crlearn.data import make_multi_domain
-from crlearn.likelihood import Domains, domain_checks
+from crlearn.likelihood import Domains, domain_checks, sign_check
 
 
 def checks_of(world: Any, targets: Any = None) -> dict[str, Any]:
@@ -58,3 +59,21 @@ def test_a_latent_that_is_never_a_target():
     domains = Domains.of(data.X @ data.truth.mixing.matrix, data.y, targets, data.truth.graph)
     named = domain_checks(domains, np.eye(4), np.unique(data.y), ["iron", "salt", "heat", "light"])
     assert named[0].detail.endswith(": light")
+
+
+def signs_of(data: Any) -> Any:
+    rows = data.X @ data.truth.mixing.matrix
+    codes = data.y - data.y.min()
+    domains = Domains.of(rows, codes, data.truth.targets, data.truth.graph)
+    return sign_check(domains, np.eye(domains.n_latents))
+
+
+@pytest.mark.parametrize("observational", [True, False])
+def test_means_set_the_signs(observational: bool):
+    assert signs_of(world(observational=observational)).passed
+
+
+def test_signs_that_nothing_sets_are_named():
+    check = signs_of(world(intervened_mean=0.0, observational=True))
+    assert check.passed is False
+    assert check.detail.endswith("z0, z1, z2, z3; compare these up to sign only")

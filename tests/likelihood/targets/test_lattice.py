@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from crlearn.likelihood.targets._lattice import (
     lattice_targets,
@@ -43,3 +44,12 @@ def test_targets_of_matrices_of_low_rank_are_proposed():
     precisions = np.eye(n) + np.einsum("ej,jab->eab", with_reference, added)
     proposed = {tuple(row) for row in lattice_targets(precisions).tolist()}
     assert {(0, *row) for row in targets.T.astype(int).tolist()} <= proposed
+
+
+def test_more_vectors_than_dimensions():
+    """Integer relations among them are long; products of such combinations lose their digits."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        vectors = rng.standard_normal((7, 3)) * 10 ** rng.uniform(-2, 2, size=(7, 1))
+        basis = reduced_basis(vectors @ vectors.T)
+        assert abs(np.linalg.det(basis)) == pytest.approx(1, abs=0.01)

@@ -48,6 +48,27 @@ def domain_checks(
     )
 
 
+def sign_check(domains: Domains, unmixing: Matrix) -> Check:
+    """Say for which latents interventions move the mean, which is what sets a sign.
+
+    Variances do not know it: with these alone signs are arbitrary, and nothing else is lost.
+    """
+    base, covariance = domains.base
+    weight = domains.targets * domains.sizes[:, None]
+    rise = (((domains.means - base) @ unmixing.T) * weight).sum(axis=0)
+    variances = np.einsum("ji,eik,jk->ej", unmixing, domains.covariances, unmixing)
+    noise = (weight * variances).sum(axis=0)
+    if covariance is not None:
+        at_rest = np.einsum("ji,ik,jk->j", unmixing, covariance, unmixing)
+        noise += weight.sum(axis=0) ** 2 * at_rest / domains.sizes[domains.observational].sum()
+    hit = domains.targets.any(axis=0)
+    open_ones = np.flatnonzero(hit & (np.abs(rise) <= norm.isf(_INVISIBLE / 2) * np.sqrt(noise)))
+    detail = "latents whose interventions move no mean, which would set their sign: "
+    listed = ", ".join(f"z{j}" for j in open_ones[:8]) or "none"
+    advice = "; compare these up to sign only" if len(open_ones) else ""
+    return Check("signs are determined", not len(open_ones), detail + listed + advice)
+
+
 def _is_visible(domains: Domains, row: Matrix, domain: int, latent: int) -> bool:
     """Whether mean or variance of a target differ from where nothing moves it.
 

@@ -50,9 +50,9 @@ def reduced_basis(gram: Matrix) -> Matrix:
     The algorithm of Lenstra, Lenstra and Lovasz.
     """
     m = len(gram)
-    gram = gram + _RIDGE * np.trace(gram) * np.eye(m)
+    root = np.linalg.cholesky(gram + _RIDGE * np.trace(gram) * np.eye(m))
     basis = np.eye(m)
-    along, lengths = _orthogonalised(basis, gram)
+    along, lengths = _orthogonalised(basis @ root)
     k = 1
     for _ in range(_MOST_SWAPS_PER_SQUARE * m * m):
         if k == m:
@@ -65,14 +65,17 @@ def reduced_basis(gram: Matrix) -> Matrix:
             k += 1
         else:
             basis[[k - 1, k]] = basis[[k, k - 1]]
-            along, lengths = _orthogonalised(basis, gram)
+            along, lengths = _orthogonalised(basis @ root)
             k = max(k - 1, 1)
     return basis
 
 
-def _orthogonalised(basis: Matrix, gram: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the coefficients of Gram and Schmidt, and the squared lengths of what is left."""
-    lower = np.linalg.cholesky(basis @ gram @ basis.T)
+def _orthogonalised(rows: Matrix) -> tuple[Matrix, Matrix]:
+    """Return the coefficients of Gram and Schmidt, and the squared lengths of what is left.
+
+    Of the rows, not of their products: of long combinations rounding leaves these not positive.
+    """
+    lower = np.linalg.qr(rows.T)[1].T
     diagonal = np.diag(lower)
     return lower / diagonal, diagonal**2
 
