@@ -304,7 +304,7 @@ class TestBadInput:
         for name in ("n_latents", "random_state"):
             message = f"The '{name}' parameter of .* must be a number, not a truth value. Got True"
             with pytest.raises(ValueError, match=message):
-                clone(estimator).set_params(**{name: True}).fit(world.X, world.y)
+                fresh(estimator).set_params(**{name: True}).fit(world.X, world.y)
 
     def test_labels_of_wrong_length(self, estimator: Any, world: Any):
         self.refused(estimator, world.X, world.y[:-1], "inconsistent numbers of samples")

@@ -33,7 +33,8 @@ def test_transform_gives_the_means_of_the_posterior(data: Any, model: Any):
 
 
 def test_fit_transform_is_told_the_labels(data: Any, model: Any):
-    found = clone(model).fit_transform(data.X, data.y)
+    unfitted: Any = clone(model)
+    found = unfitted.fit_transform(data.X, data.y)
     np.testing.assert_array_equal(found, model.transform(data.X, data.y))
     assert not np.allclose(found, model.transform(data.X))
 

@@ -183,3 +183,22 @@ class TestNames:
             model.fit(data.X[kept], labels[kept])
         assert model.result_.latent_names == ["GATA1", "KLF1", "SPI1", "z3"]
         assert "no environment intervenes on z3" in model.result_.guarantee.text
+
+
+def test_the_order_of_soft_interventions_on_one_latent_does_not_matter():
+    """One halves the noise of a latent, the other doubles it and weakens its parent."""
+    rng = np.random.default_rng(0)
+    n, labels, rows = 2000, [], []
+    for label, (weight, scale) in enumerate([(1.0, 1.0), (1.0, 1.0), (0.8, 0.5), (0.3, 2.0)]):
+        cause = rng.standard_normal(n) * (2.0 if label == 1 else 1.0)
+        rows.append(np.column_stack([cause, weight * cause + scale * rng.standard_normal(n)]))
+        labels.append(np.full(n, label))
+    X, y = np.concatenate(rows) @ rng.standard_normal((2, 4)), np.concatenate(labels)
+    targets: Any = {1: "cause", 2: "effect", 3: "effect"}
+    model: Any = LinearInterventionCRL(
+        interventions="soft", mechanisms="linear", targets=targets, random_state=0
+    )
+    swapped = np.array([0, 1, 3, 2])[y]
+    Z = model.fit(X, y).transform(X)
+    assert model.result_.adjacency.tolist() == [[False, True], [False, False]]
+    np.testing.assert_allclose(model.fit(X, swapped).transform(X), Z, atol=1e-4)

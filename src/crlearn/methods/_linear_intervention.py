@@ -102,15 +102,15 @@ def linear_intervention_crl(
     span, column_checks = span_of_targets(X, n_latents, groups.n_targets)
     n = span.n_latents
     rows = by_environment(span(X), environments, groups.order)
-    moments = Moments.of(rows)
+    moments, rng = Moments.of(rows), np.random.default_rng(seed)
     if groups.n_targets > n:
-        groups = replace(groups, latent=grouped_targets(groups.latent, moments, n))
+        groups = replace(groups, latent=grouped_targets(groups.latent, moments, n, rng))
     fit = fit_interventional(
         rows,
         pools_of(groups.latent, n),
         hard=hard,
         mechanisms=mechanisms,
-        rng=np.random.default_rng(seed),
+        rng=rng,
     )
     covered = np.isin(np.arange(n), groups.latent)
     names = groups.latent_names(n)

@@ -77,7 +77,7 @@ def two_for_each(
 @pytest.mark.parametrize("seed", range(3))
 def test_environments_that_nobody_grouped(seed: int, variances: tuple[float, float]):
     moments, latent = two_for_each(seed, variances)
-    found = grouped_targets(np.arange(6), moments, 3)
+    found = grouped_targets(np.arange(6), moments, 3, np.random.default_rng(0))
     together = found[:, None] == found
     assert (together == (latent[:, None] == latent)).all()
 
@@ -85,7 +85,7 @@ def test_environments_that_nobody_grouped(seed: int, variances: tuple[float, flo
 def test_environments_with_one_name_stay_together():
     moments, _ = two_for_each(0, (0.25, 0.5))
     names = np.array([0, 0, 1, 1, 2, 3])  # wrong, but that is what was said
-    found = grouped_targets(names, moments, 3)
+    found = grouped_targets(names, moments, 3, np.random.default_rng(0))
     assert found[0] == found[1]
     assert found[2] == found[3]
     assert set(found.tolist()) == {0, 1, 2}

@@ -215,14 +215,17 @@ def rows_inside(model: LinearModel, fit: Fit) -> Matrix:
     combination of the two is as good as any other. In the paper's worlds q is close to the latent
     itself whether the variance falls or rises (MCC 0.97 and 0.96); r is not (0.77), and the
     direction in which the precision matrix changes most, the paper's choice, is better if it falls
-    (0.98) and worse if it rises (0.70).
+    (0.98) and worse if it rises (0.70). Several interventions on a latent each have a row q; that
+    of their mean covariance stands for all, whatever their order.
     """
     if model.hard:
         return fit.H  # rows are those already
     rows = fit.H.copy()
     for j, parents in enumerate(map(list, fit.graph)):
         if parents and model.covered[j]:
-            covariance = fit.H @ model.pools.covariances[j, 1] @ fit.H.T
+            shares, covariances = model.pools.shares[j, 1:], model.pools.covariances[j, 1:]
+            within = np.average(covariances, axis=0, weights=shares)
+            covariance = fit.H @ within @ fit.H.T
             inside = covariance[np.ix_(parents, parents)]
             rows[j] -= np.linalg.solve(inside, covariance[parents, j]) @ fit.H[parents]
     return rows

@@ -105,7 +105,9 @@ def _intervened_rows(model: LinearModel, rows: Matrix) -> Matrix:
     return np.where(model.covered[:, None], changed, rows)
 
 
-def grouped_targets(names: IntMatrix, moments: Moments, n_latents: int) -> IntMatrix:
+def grouped_targets(
+    names: IntMatrix, moments: Moments, n_latents: int, rng: np.random.Generator
+) -> IntMatrix:
     """Find out which environments intervene on the same latent, where nobody has said so.
 
     They change the precision matrix along similar directions: that gives a first grouping, and then
@@ -117,6 +119,8 @@ def grouped_targets(names: IntMatrix, moments: Moments, n_latents: int) -> IntMa
         A number for each environment but the first; those with the same number belong together.
     moments, n_latents
         Of all environments; there are fewer latents than names.
+    rng
+        For starts at random.
 
     Returns
     -------
@@ -126,7 +130,7 @@ def grouped_targets(names: IntMatrix, moments: Moments, n_latents: int) -> IntMa
     latent = _similar_directions(names, moments, n_latents)
     model = LinearModel(moments, pools_of(latent, n_latents), hard=False)
     H, value = minimise(
-        fit_without_order(model, np.random.default_rng(0)),
+        fit_without_order(model, rng),
         model.pools,
         model.masks_without_order(),
     )
