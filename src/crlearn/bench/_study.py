@@ -48,6 +48,8 @@ class Entry:
         Errors that are added to exact scores, one size after the other; none if it is empty.
     at_most
         Largest settings in which it runs; slow methods need not run in all of them.
+    only
+        Settings in which alone it runs, where a study has several kinds of data.
     given_label
         The name in tables, if it is not that of the class and variant: published algorithms stand
         as variants beside the method of the same setting, and have its published values.
@@ -60,10 +62,12 @@ class Entry:
     signal_to_error: tuple[float, ...] = ()
     at_most: Mapping[str, float] = field(default_factory=dict)
     given_label: str | None = None
+    only: Mapping[str, Any] = field(default_factory=dict)
 
     def runs_in(self, setting: Mapping[str, Any]) -> bool:
-        """Whether a setting is not too large."""
-        return all(setting.get(name, most) <= most for name, most in self.at_most.items())
+        """Whether a setting is one of its own, and not too large."""
+        small = all(setting.get(name, most) <= most for name, most in self.at_most.items())
+        return small and all(setting.get(name) == value for name, value in self.only.items())
 
     @property
     def is_reference(self) -> bool:
@@ -308,7 +312,7 @@ class _Reader:
     def _entry(self, table: Mapping[str, Any]) -> Entry:
         where = "[[methods]]"
         known = ("method", "parameters", "variant", "scores", "signal_to_error", "at_most")
-        self._check_keys(table, (*known, "label"), where)
+        self._check_keys(table, (*known, "label", "only"), where)
         scores = self._names(table, "scores", where, ["estimated"])
         if not set(scores) <= set(SCORES):
             raise self._error(f"'scores' must be among {', '.join(SCORES)}", scores)
@@ -320,6 +324,7 @@ class _Reader:
             self._signal_to_error(table, scores, where),
             self._at_most(table, where),
             self._get(table, "label", str, where, "") or None,
+            self._get(table, "only", dict, where, {}),
         )
 
     def _at_most(self, table: Mapping[str, Any], where: str) -> Mapping[str, float]:

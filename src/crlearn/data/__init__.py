@@ -7,6 +7,7 @@ the papers. `WORLDS` holds them all by name, as the command line lists them.
 
 from collections.abc import Callable
 
+from crlearn.data._broken import make_broken
 from crlearn.data._convert import (
     TABLE_TYPES,
     from_anndata,
@@ -86,6 +87,7 @@ WORLDS: dict[str, Callable[..., Dataset]] = {
     "latent-anm": make_latent_anm,
     "segments": make_segments,
     "sparse-mixture": make_sparse_mixture,
+    "broken": make_broken,
 }
 
 __all__ = [
@@ -126,6 +128,7 @@ __all__ = [
     "leaky_relu_mixing",
     "linear_mixing",
     "make_ball_images",
+    "make_broken",
     "make_coupled_interventional",
     "make_graph",
     "make_latent_anm",

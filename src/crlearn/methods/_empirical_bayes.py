@@ -73,6 +73,7 @@ GUARANTEE = Guarantee(
     "measurement is linear with noise alike in all features, the columns of the mixing are "
     "orthogonal, and the given graph and targets are right; its sign by the shift of its mean, if "
     "interventions shift it",
+    accounts_for=("signs are determined",),
 )
 FREE_GUARANTEE = Guarantee(
     latents="scale",
@@ -81,12 +82,14 @@ FREE_GUARANTEE = Guarantee(
     "measurement is linear with noise alike in all features, interventions are hard, one "
     "environment is observational, and the given graph and targets are right; its sign by the "
     "shift of its mean, if interventions shift it",
+    accounts_for=("signs are determined",),
 )
 SPAN_GUARANTEE = Guarantee(
     latents="span",
     graph="none",
     text="all latents together up to one rotation, without measurement noise: no targets were "
     "given that could tell them apart",
+    accounts_for=("targets are known",),
 )
 
 

@@ -115,6 +115,28 @@ def _sizes_of(groups: Sequence[ArrayLike]) -> tuple[int, ...]:
     return tuple(np.size(group) for group in groups)
 
 
+_RIGHT = 0.9  # accuracy from which an answer counts as right
+
+
+def _accuracy(found: Comparison) -> float:
+    """Return how much of what the guarantee is about was found, latents or graph."""
+    aim = found.result.guarantee.intended or found.result.guarantee
+    parts = []
+    if aim.latents == "layers":
+        parts.append(_layer_recovery(found))
+    elif aim.latents not in ("parents", "ancestors"):  # there a mixture is as good
+        parts.append(mcc(found.Z, found.Z_hat))
+    if aim.graph in ("exact", "closure"):
+        n_pairs = max(found.n_latents * (found.n_latents - 1) / 2, 1)
+        distance = shd if aim.graph == "exact" else shd_closure
+        parts.append(max(1 - distance(*found.graphs) / n_pairs, 0.0))
+    return min(parts)
+
+
+def _is_warned(found: Comparison) -> bool:
+    return bool(found.result.failed_checks)
+
+
 _ENTRIES = (
     Metric(
         "mcc",
@@ -298,6 +320,33 @@ _ENTRIES = (
         "share",
         perfect=1.0,
         graphs=("exact", "closure", "cpdag", "layers", "none"),
+    ),
+    Metric(
+        "accuracy",
+        _accuracy,
+        "the worse of the latents' correlation and the share of pairs with the right edge",
+        "share",
+        perfect=1.0,
+    ),
+    Metric(
+        "warned",
+        lambda found: float(_is_warned(found)),
+        "whether a check failed, so that the fit warned",
+        "share of fits",
+    ),
+    Metric(
+        "silently_wrong",
+        lambda found: float(_accuracy(found) < _RIGHT and not _is_warned(found)),
+        "whether accuracy is below 0.9 and no check failed",
+        "share of fits",
+        perfect=0.0,
+    ),
+    Metric(
+        "false_alarm",
+        lambda found: float(_accuracy(found) >= _RIGHT and _is_warned(found)),
+        "whether accuracy is 0.9 or more and a check failed",
+        "share of fits",
+        perfect=0.0,
     ),
     Metric(
         "gain_over_gaussian",
