@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,16 @@ from crlearn.likelihood import FITS, Fit, Moments
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
+Mechanisms = Literal["auto", "linear", "nonlinear"]
 
 _INVISIBLE = 0.01
 _TOLERATED = 0.05  # share of a residual's variance
+
+
+def blamed(mechanisms: Mechanisms, column_checks: Sequence[Check]) -> Mechanisms:
+    """Return which mechanisms to fit: nonlinear ones are no remedy for noise in the features."""
+    is_exact = all(check.passed for check in column_checks)
+    return mechanisms if is_exact or mechanisms != "auto" else "linear"
 
 
 def visibility_check(moments: Moments, labels: NDArray[Any]) -> Check:

@@ -252,7 +252,8 @@ class LinearInterventionCRL(BaseCRL):
         ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
         can be recovered then.
     mechanisms
-        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
+        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit and X is
+        free of noise, which they would be blamed for.
     targets
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets. None: each on its own, or as many as `n_latents` says, found by the likelihood.

@@ -53,6 +53,7 @@ from crlearn.inputs import (
 from crlearn.likelihood import Moments, fit_interventional
 from crlearn.methods._alternatives import alternatives_of, determination_check
 from crlearn.methods._interventional import (
+    blamed,
     far_rows_check,
     fit_checks,
     fit_details,
@@ -94,6 +95,7 @@ def multi_node_crl(
     span, column_checks = span_of_targets(X, n_latents, len(environments) - 1)
     rows = by_environment(span(X), environments, order)
     rng = np.random.default_rng(seed)
+    mechanisms = blamed(mechanisms, column_checks)
     fit = fit_interventional(rows, None, hard=hard, mechanisms=mechanisms, rng=rng)
     fit = fit.causes_first()
     labels, alternatives = environments.labels[order], alternatives_of(fit)
@@ -140,7 +142,8 @@ class MultiNodeCRL(BaseCRL):
         ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
         be recovered then.
     mechanisms
-        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
+        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit and X is
+        free of noise, which they would be blamed for.
     reference
         Label of the observational environment; None: the one labelled 0, or by a name such as
         ``"control"``, ``"wt"`` or ``"untreated"``.
