@@ -136,7 +136,7 @@ def make_broken(
             n_features,
             n_samples,
             graph="er",
-            edge_probability=0.4,
+            edge_probability=0.6,
             mechanism=mechanism,
             noise=noise,
             random_state=world_seed,

@@ -43,8 +43,10 @@ def contradicts(one: BoolMatrix, other: BoolMatrix) -> bool:
     return bool((transitive_closure(one) & transitive_closure(other).T).any())
 
 
-def determination_check(n_latents: int, alternatives: Sequence[Alternative]) -> Check:
-    """Check that no other answer explains the data as well."""
+def determination_check(
+    n_latents: int, alternatives: Sequence[Alternative], asked: float = CLOSE
+) -> Check:
+    """Check that no other answer is as close to the answer as the nats that are asked for."""
     name = "structure is determined by the data"
     if n_latents == 1:
         return Check(name, True, "a single latent has no structure")
@@ -55,9 +57,9 @@ def determination_check(n_latents: int, alternatives: Sequence[Alternative]) -> 
     differs = "its causes are in another order" if best.is_reversed else f"below {SAME_ANSWER}"
     detail = (
         f"the best competing structure with another answer (agreement {best.agreement:.2f}, "
-        f"{differs}) is {best.gap:.1f} nats behind, and {CLOSE:.0f} are asked for"
+        f"{differs}) is {best.gap:.1f} nats behind, and {asked:.0f} are asked for"
     )
-    if best.is_close:
+    if best.gap < asked:
         return Check(name, False, f"{detail}; see result_.alternatives")
     return Check(name, True, detail)
 

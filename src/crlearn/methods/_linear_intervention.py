@@ -59,6 +59,7 @@ from crlearn.inputs import (
 from crlearn.likelihood import Moments, fit_interventional, grouped_targets, pools_of
 from crlearn.methods._alternatives import alternatives_of, determination_check
 from crlearn.methods._interventional import (
+    blamed,
     far_rows_check,
     fit_checks,
     fit_details,
@@ -109,7 +110,7 @@ def linear_intervention_crl(
         rows,
         pools_of(groups.latent, n),
         hard=hard,
-        mechanisms=mechanisms,
+        mechanisms=blamed(mechanisms, column_checks),
         rng=rng,
     )
     covered = np.isin(np.arange(n), groups.latent)
