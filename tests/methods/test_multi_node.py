@@ -128,10 +128,11 @@ class TestBadInput:
 
     def test_an_environment_that_is_no_intervention_shows_in_the_fit(self):
         data = world()
-        rng = np.random.default_rng(0)
+        mixing = data.truth.mixing.matrix
+        among = np.eye(4) + 0.3 * np.random.default_rng(0).standard_normal((4, 4))
         odd = data.y == 2
-        X = data.X.copy()
-        X[odd] = X[odd] @ (np.eye(10) + 0.3 * rng.standard_normal((10, 10)))
+        X = data.X.copy()  # mixed anew inside the span, so that nothing shows but in the fit
+        X[odd] = np.linalg.lstsq(mixing, X[odd].T)[0].T @ among @ mixing.T
         with pytest.warns(AssumptionWarning, match="interventions on sets of latents fit: fails"):
             MultiNodeCRL(4, mechanisms="linear", random_state=0).fit(X, data.y)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -77,15 +78,22 @@ class TestTheLikelihood:
         white = rows @ np.linalg.inv(np.linalg.cholesky(np.cov(rows.T)).T)
         mirrored = np.concatenate([white, white[:, ::-1]])
         said = r"determined by the data: fails .* nats behind.* see result_\.alternatives"
-        with pytest.warns(AssumptionWarning, match=said):
+        with pytest.warns(AssumptionWarning) as caught:
             model: Any = ObservationalCRL(random_state=0).fit(mirrored)
+        assert any(re.search(said, str(warning.message)) for warning in caught)
         assert model.result_.evidence_gap < 5
         assert any(other.is_another_answer for other in model.result_.close_alternatives)
 
     def test_one_latent_has_no_structure_to_check(self):
-        model = ObservationalCRL(1, random_state=0).fit(X)
-        untested = {check.name for check in model.result_.checks if check.passed is None}
-        assert untested == {"data are not Gaussian", "structure is determined by the data"}
+        model = ObservationalCRL(1, random_state=0).fit(NOISE[:, :1] * [1.0, 2.0])
+        assert all(check.passed for check in model.result_.checks)
+        assert model.result_.guarantee.latents == "layers"
+
+    def test_more_dimensions_than_latents(self):
+        with pytest.warns(AssumptionWarning):
+            model = ObservationalCRL(1, random_state=0).fit(X)
+        assert "rank of X" in {check.name for check in model.result_.failed_checks}
+        assert model.result_.guarantee.latents == "none"
 
     def test_save_and_load(self, square: Any, tmp_path: Any):
         square.save(tmp_path / "model.crl")

@@ -79,6 +79,34 @@ def worst_dependence(rows: Sequence[Matrix], fit: Fit, *, hard: bool) -> Depende
     return replace(worst, p_value=min(worst.p_value * len(found), 1.0))
 
 
+def p_value_of_squares(rows: Sequence[Matrix], fit: Fit, *, hard: bool) -> float:
+    """Return the p-value of linear mechanisms beside squares of what is not below a latent.
+
+    Rows are centred in each environment, so that means do not matter, and so are the squares. All
+    environments in which the latent has one mechanism are taken together.
+    """
+    assert fit.pool is not None
+    latents = [each @ fit.H.T for each in part_of_each(rows, _ROWS)]
+    squares = [each**2 - (each**2).mean(axis=0) for each in latents]
+    below = transitive_closure(fit.adjacency)
+    p_values = [1.0]
+    for j, own in enumerate(fit.pool):
+        others = np.flatnonzero(~below[j] & (np.arange(len(below)) != j))
+        for p in np.unique(own) if len(others) else ():
+            inside = np.flatnonzero(own == p)
+            z = np.concatenate([latents[e] for e in inside])
+            given = z[:, [] if hard and p else others]
+            bent = np.concatenate([squares[e] for e in inside])[:, others]
+            left = _residual(z[:, j], given)
+            share = 1 - (_residual(left, np.hstack([given, bent])) ** 2).mean() / (left**2).mean()
+            p_values.append(float(chi2.sf(len(z) * share, len(others))))
+    return min(min(p_values) * len(p_values), 1.0)
+
+
+def _residual(values: Matrix, given: Matrix) -> Matrix:
+    return values - given @ np.linalg.lstsq(given, values, rcond=None)[0]
+
+
 def _dependences(
     latents: Sequence[Matrix], fit: Fit, j: int, *, hard: bool
 ) -> Iterator[Dependence]:
@@ -95,15 +123,20 @@ def _dependences(
         residuals = [each[:, j] - regression(each[:, parents]) for each in left]
         total = np.concatenate(residuals).var()
         for e, given, residual in zip(inside, left, residuals, strict=True):
-            share, p_value = _explained(residual, given[:, others], total)
+            # What the regression misses scatters as much as what is tested, row for row.
+            inflation = 1 + len(residual) / len(first)
+            share, p_value = _explained(residual, given[:, others], total, inflation)
             yield Dependence(j, int(e), share, p_value)
 
 
-def _explained(residual: Matrix, given: Matrix, variance: float) -> tuple[float, float]:
+def _explained(
+    residual: Matrix, given: Matrix, variance: float, inflation: float
+) -> tuple[float, float]:
     """Return the share of the variance that others explain, and the p-value of independence.
 
     What explains it is a constant, the others and their squares, and, as another variance than in
-    the other environments is no noise of theirs either, the environment.
+    the other environments is no noise of theirs either, the environment. `inflation` is that of
+    the statistic of means under independence.
     """
     n_rows = len(residual)
     basis = np.column_stack([np.ones(n_rows), given, given**2])
@@ -113,7 +146,7 @@ def _explained(residual: Matrix, given: Matrix, variance: float) -> tuple[float,
     of_means = float(1 - (left**2).mean() / (residual**2).mean())
     squares = left**2 / variance - 1
     of_variance = float(abs(squares.mean()))
-    p_of_means = float(chi2.sf(n_rows * of_means, freedom))
+    p_of_means = float(chi2.sf(n_rows * of_means / inflation, freedom))
     p_of_variance = float(chi2.sf(n_rows * of_variance**2 / squares.var(), 1))
     if p_of_means < p_of_variance:
         return of_means, p_of_means

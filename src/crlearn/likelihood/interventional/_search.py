@@ -5,7 +5,8 @@
 2. *With an order*: every latent is regressed on its predecessors over all environments that leave
    it alone; orders are searched by moving one latent at a time, and needless edges removed. This is
    the answer if it cannot be told from a Gaussian of its own for every environment.
-   If it can, and means of its own for every environment (batches) mend that, it has them.
+   If it can, and means of its own for every environment (batches) mend that, it has them, unless
+   residuals show nonlinear effects.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
    revised on a larger part, and the encoder is fitted to all rows at the end.
 4. *Noise that is not Gaussian*: if densities of the noises gain more than they cost, encoder and
@@ -34,7 +35,12 @@ from crlearn.graph import (
 from crlearn.likelihood._fit import FITS, FarRows, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import part_of_each
-from crlearn.likelihood.interventional._checks import far_out, same_answer, worst_dependence
+from crlearn.likelihood.interventional._checks import (
+    far_out,
+    p_value_of_squares,
+    same_answer,
+    worst_dependence,
+)
 from crlearn.likelihood.interventional._edges import (
     edge_p_values,
     pruned_with_alternatives,
@@ -98,13 +104,21 @@ def fit_interventional(
     model, linear = _linear(Moments.of(rows), pool, hard, rng)
     if not linear.fits:
         freed, found = _linear(Moments.of(rows, free_means=True), pool, hard, rng)
-        if found.fits:
-            model, linear, rows = freed, found, [each - each.mean(axis=0) for each in rows]
+        centred = [each - each.mean(axis=0) for each in rows]
+        # Squares of latents shift means, too, and covariances alone do not show them.
+        if found.fits and p_value_of_squares(centred, found, hard=freed.hard) >= FITS:
+            model, linear, rows = freed, found, centred
     if mechanisms == "linear" or (mechanisms == "auto" and linear.fits):
         found = _with_any_noise(rows, model, linear) or _with_tests(model, linear)
         found = replace(found, far_rows=_far_rows(rows, pool, model, linear, rng))
         if not hard:
-            found = replace(found, H=rows_inside(model, found))
+            found = replace(
+                found,
+                H=rows_inside(model, found),
+                alternatives=tuple(
+                    replace(other, H=rows_inside(model, other)) for other in found.alternatives
+                ),
+            )
     else:
         starts = _nonlinear_starts(model, linear, rng, unknown_targets=pool is None)
         found = fit_nonlinear(rows, model.pool, starts, hard=hard, unknown_targets=pool is None)
