@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from crlearn.graph import graph_of
+from crlearn.graph import graph_of, is_acyclic, with_parents
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._encoder import off_diagonal
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
-from crlearn.likelihood.core._tests import Linearised
-from crlearn.likelihood.nodes._linear import LinearModel, alternatives, expand
+from crlearn.likelihood.core._tests import Linearised, overall_weights
+from crlearn.likelihood.nodes._linear import LinearModel, alternatives, expand, predicted
 from crlearn.likelihood.search._local import CLEAR
 
 Matrix = NDArray[np.floating]
@@ -75,7 +75,8 @@ def pruned_with_alternatives(
 def edge_p_values(model: LinearModel, fit: Fit) -> Matrix:
     """Return the p-value of each edge: the calibrated likelihood ratio of the model without it.
 
-    Where the ratio is large beyond doubt it is not computed but predicted.
+    Where the ratio is large beyond doubt it is not computed but predicted. A pair without an edge
+    has the p-value of the model with one, predicted, if that is acyclic, and else 1.
     """
     adjacency = fit.adjacency
     p_values = np.ones(adjacency.shape)
@@ -88,6 +89,9 @@ def edge_p_values(model: LinearModel, fit: Fit) -> Matrix:
             ratio = 2 * max(0.0, fit.log_likelihood - without.log_likelihood)
             statistics[edge] = ratio / weights[edge]
         p_values[edge] = chi2.sf(statistics[edge], around.coefficients_of_edge(edge))
+    n_coefficients = _coefficients_of_an_edge(model)
+    for edge, gain in _gains(model, fit).items():
+        p_values[edge] = chi2.sf(2 * gain, n_coefficients[edge[1]])
     return p_values
 
 
@@ -129,6 +133,25 @@ def _losses(model: LinearModel, fit: Fit) -> Matrix:
     rise = np.maximum(then - now[children], 1e-300)
     losses[parents, children] = model.n_rows * rise / (1 + point.gains(slopes) / rise)
     return losses
+
+
+def _gains(model: LinearModel, fit: Fit) -> dict[tuple[int, int], float]:
+    """Return the nats that each further edge promises, by one Newton step of the encoder."""
+    usual = overall_weights(model.moments).mean
+    now = -fit.log_likelihood / model.n_rows
+    gains = {}
+    for i, j in map(tuple, np.argwhere(~fit.adjacency & ~np.eye(model.n, dtype=bool))):
+        graph = with_parents(fit.graph, j, {*fit.graph[j], int(i)})
+        if is_acyclic(graph):
+            value = predicted(fit.H, model.pools, model.masks(graph))
+            gains[int(i), int(j)] = max(model.n_rows * (now - value), 0.0) / usual
+    return gains
+
+
+def _coefficients_of_an_edge(model: LinearModel) -> NDArray[np.intp]:
+    """Return how many coefficients an edge to each latent has, one for each pool it matters in."""
+    everywhere = model.masks_of(np.ones((model.n, model.n), dtype=bool))[:, :, 0] > 0
+    return (everywhere & (model.pools.shares > 0)).sum(axis=1)
 
 
 def _refitted(model: LinearModel, fit: Fit, adjacency: BoolMatrix) -> Fit:
