@@ -253,8 +253,8 @@ class Result:
     goodness_of_fit
         Test of the fitted model against a saturated one, or None.
     edge_p_values
-        ``edge_p_values[i, j]`` is that of an edge from i to j, whether there is one or not, 1 where it
-        would close a cycle; or None.
+        ``edge_p_values[i, j]`` is that of an edge from i to j, whether there is one or not, 1 where
+        it would close a cycle; or None.
     encoder_standard_errors
         Of what each row of the encoder has of the other latents, or None.
     alternatives

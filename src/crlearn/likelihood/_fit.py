@@ -82,7 +82,8 @@ class Fit:
     far_rows
         If there are any, and mechanisms are linear.
     edge_p_values, standard_errors
-        Of edges, there or not, 1 where one would close a cycle; of what each row of H has of the other latents.
+        Of edges, there or not, 1 where one would close a cycle; of what each row of H has of the
+        other latents.
     parameters
         Whatever else the model has fitted.
     alternatives
