@@ -1,5 +1,6 @@
 """One contract for all metrics: the truth is perfect, a random rotation is at chance."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from scipy.stats import ortho_group
 
 from crlearn.metrics import METRICS, evaluate, find_metrics
-from crlearn.result import Alternative, Guarantee, LinearEncoder, Result
+from crlearn.result import Alternative, Check, Guarantee, LinearEncoder, Result
 
 MIXING = np.random.default_rng(0).normal(size=(6, 4))
 GRAPH = np.eye(4, k=1, dtype=bool)
@@ -113,3 +114,28 @@ def test_names_that_are_none():
 def test_the_registry_cannot_be_changed():
     with pytest.raises(TypeError):
         METRICS["own"] = METRICS["mcc"]  # type: ignore[index]
+
+
+def test_a_fit_is_silently_wrong_or_a_false_alarm_by_its_accuracy_and_its_checks():
+    rotation = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    failed = (Check("an assumption", False, "it does not hold"),)
+    for model, right in ((Answer(), True), (Answer(rotation), False)):
+        for checks in ((), failed):
+            model.result_ = replace(model.result_, checks=checks)
+            scores = evaluate(
+                model, world(), ["accuracy", "warned", "silently_wrong", "false_alarm"]
+            )
+            assert (scores["accuracy"] >= 0.9) == right
+            assert scores["warned"] == len(checks)
+            assert scores["silently_wrong"] == (not right and not checks)
+            assert scores["false_alarm"] == (right and len(checks) > 0)
+
+
+def test_accuracy_counts_pairs_with_a_wrong_edge():
+    model = Answer()
+    model.result_ = replace(model.result_, adjacency=np.zeros((4, 4), dtype=bool))
+    scores = evaluate(model, world(), ["accuracy"])
+    assert scores["accuracy"] == pytest.approx(1 - GRAPH.sum() / 6)
+    soft = Guarantee("parents", "closure", "text")
+    model.result_ = replace(Answer().result_, guarantee=soft)
+    assert evaluate(model, world(), ["accuracy"])["accuracy"] == 1.0

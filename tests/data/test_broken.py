@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlearn.data import WORLDS, make_broken
+from crlearn.data._broken import BREAKS
+
+
+def world(broken: str = "nothing", **options: Any) -> Any:
+    return make_broken(3, 6, 200, broken=broken, random_state=0, **options)
+
+
+def rank(X: np.ndarray) -> int:
+    return int(np.linalg.matrix_rank(X - X.mean(axis=0), tol=1e-8 * np.linalg.norm(X)))
+
+
+@pytest.mark.parametrize("kind", ["single-node", "multi-node", "observational"])
+def test_nothing_is_broken_unless_asked_for(kind: Any):
+    mechanism = "norm_squared" if kind == "observational" else "linear"
+    whole: Any = world(kind=kind, mechanism=mechanism)
+    assert rank(whole.X) == 3
+    np.testing.assert_allclose(whole.truth.mixing(whole.truth.Z), whole.X)
+    again: Any = world(kind=kind, mechanism=mechanism)
+    np.testing.assert_array_equal(whole.X, again.X)
+
+
+@pytest.mark.parametrize(("broken", "share"), [("1% noise", 0.01), ("30% noise", 0.3)])
+def test_noise_is_a_share_of_each_feature(broken: str, share: float):
+    added = world(broken).X - world().X
+    np.testing.assert_allclose(added.std(axis=0) / world().X.std(axis=0), share, rtol=0.1)
+
+
+def test_a_curved_mixing_fills_all_dimensions():
+    assert rank(world("curved mixing").X) == 6
+
+
+def test_batches_move_each_environment_as_a_whole_inside_the_span():
+    before, after = world(), world("batches")
+    moves = after.truth.Z - before.truth.Z
+    for label in before.environments:
+        inside = moves[before.y == label]
+        np.testing.assert_allclose(inside, np.tile(inside[0], (len(inside), 1)), atol=1e-12)
+    assert rank(after.X) == 3
+    assert np.abs(moves).max() > 0.1
+
+
+def test_one_row_of_a_hundred_stands_out():
+    before, after = world(), world("outliers")
+    moved = (after.X != before.X).any(axis=1)
+    assert moved.sum() == len(before.X) // 100
+    assert rank(after.X) == 3
+    distance = np.linalg.norm((after.X - before.X)[moved] / before.X.std(axis=0), axis=1)
+    assert np.median(distance) > 5
+
+
+def test_the_last_environment_is_missing():
+    before, after = world(), world("missing environment")
+    assert after.environments == before.environments[:-1]
+    assert not (after.y == before.environments[-1]).any()
+    assert len(after.truth.targets) == len(after.environments)
+
+
+def test_one_label_of_five_is_drawn_anew():
+    before, after = world(), world("wrong labels")
+    np.testing.assert_array_equal(before.X, after.X)
+    assert sorted(before.y) == sorted(after.y)
+    assert 0.1 < (before.y != after.y).mean() < 0.2
+
+
+def test_unknown_break():
+    with pytest.raises(ValueError, match=r"'broken' must be one of 'nothing', .* Got 'bent'"):
+        world("bent")
+
+
+def test_studies_know_it():
+    assert WORLDS["broken"] is make_broken
+    assert "nothing" in BREAKS
