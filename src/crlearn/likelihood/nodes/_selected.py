@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from os import cpu_count
 
 import numpy as np
@@ -45,6 +46,12 @@ Matrix = NDArray[np.floating]
 _PRECISION = float(np.finfo(np.float32).eps)
 _MISSED_BY_A_STEP = 30.0  # nats; not measured
 _STEPS_OF_A_CHANGE, _STEPS_TO_CONVERGE = 6, 20
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads of all models: these come by the dozen, and nobody closes them."""
+    return ThreadPoolExecutor(cpu_count())
 
 
 class SelectedModel:
@@ -84,7 +91,6 @@ class SelectedModel:
         self._mean = self._moments.shares @ self._moments.means
         self._covariance = self._moments.pooled(self._moments.shares)
         self._pools = Pools.of(self._moments, pool)
-        self._threads = ThreadPoolExecutor(cpu_count())
         self._libraries = ThreadpoolController()
         self._known: tuple[bytes, dict[Key, Node]] = (b"", {})
 
@@ -162,7 +168,7 @@ class SelectedModel:
 
         # The products are small: threads of their own inside each would only be in the way.
         with self._libraries.limit(limits=1, user_api="blas"):
-            return list(self._threads.map(node, wanted))
+            return list(_threads().map(node, wanted))
 
     def _node(self, H: Matrix, j: int, parents: Parents, derivatives: bool) -> Node:
         rows = (j, *parents)

@@ -102,7 +102,8 @@ def fit_observational(
         best, *others = competing
         advance("all rows")
         model = RelevanceModel(y)
-        fit = model.scored(model.fitted(best, 8 * STEPS))  # it ends by itself, as a rule
+        with threadpool_limits(n_threads):  # there is one fit left for all of them
+            fit = model.scored(model.fitted(best, 8 * STEPS))  # it ends by itself, as a rule
     return replace(
         in_order_of_layers(fit, model),
         alternatives=tuple(
