@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from crlearn.base import BaseCRL, latents_of
-from crlearn.result import Guarantee, Result
+from crlearn.exceptions import AssumptionWarning
+from crlearn.result import Check, Guarantee, Result
 
 
 def test_labels_are_told_to_models_that_ask_for_them():
@@ -100,3 +101,21 @@ def test_y_may_be_a_matrix_where_a_class_allows_it():
         MeanOfAnything().fit(X, y[:5])
     with pytest.raises(ValueError, match="y contains NaN"):
         MeanOfAnything().fit(X, np.where(y > 0, np.nan, y))
+
+
+class MeanInDoubt(Mean):
+    """It promises much, and one of its checks fails if there is a single feature."""
+
+    def _algorithm(self, X: Any, y: Any, seed: int) -> Result:
+        check = Check("several features", X.shape[1] > 1, f"{X.shape[1]}")
+        return Result(MeanOfSample(), Guarantee("scale", "exact", "all"), checks=(check,))
+
+
+def test_fit_says_what_is_guaranteed_given_the_checks():
+    X = IMAGES[:, 0, 0]
+    assert MeanInDoubt().fit(X).result_.guarantee == Guarantee("scale", "exact", "all")
+    with pytest.warns(AssumptionWarning, match="several features: fails"):
+        doubtful = MeanInDoubt().fit(X[:, :1]).result_
+    assert (doubtful.guarantee.latents, doubtful.guarantee.graph) == ("none", "none")
+    assert doubtful.guarantee.intended == Guarantee("scale", "exact", "all")
+    assert doubtful.is_in_doubt

@@ -98,6 +98,49 @@ def test_a_fit_in_which_all_holds_says_so_first():
     assert "WARNING" not in str(Result(ENCODER, GUARANTEE))
 
 
+class TestGuaranteeGivenChecks:
+    HOLDS = Check("rank of X", True, "rank 3")
+    FAILS = Check("sizes", False, "2 of 5")
+    UNTESTED = Check("smoothness", None, "cannot be tested")
+
+    def test_all_hold(self):
+        assert GUARANTEE.given(()) is GUARANTEE
+        assert GUARANTEE.given((self.HOLDS, self.HOLDS)) is GUARANTEE
+
+    @pytest.mark.parametrize("broken", [FAILS, UNTESTED], ids=["failed", "untested"])
+    def test_nothing_is_left_if_one_was_not_seen_to_hold(self, broken: Check):
+        left = GUARANTEE.given((self.HOLDS, broken))
+        assert (left.latents, left.graph) == ("none", "none")
+        assert left.intended is GUARANTEE
+        assert left.text.startswith("nothing is guaranteed")
+        assert str(broken) in left.text
+        assert str(self.HOLDS) not in left.text
+        assert left.text.endswith(f"If they held: {GUARANTEE.text}")
+
+    def test_all_that_did_not_hold_are_named(self):
+        text = GUARANTEE.given((self.UNTESTED, self.HOLDS, self.FAILS)).text
+        assert f"{self.UNTESTED}; {self.FAILS}." in text
+
+    def test_what_a_guarantee_accounts_for_does_not_count_twice(self):
+        partial = Guarantee("span", "none", "only the span", accounts_for=("sizes",))
+        assert partial.given((self.HOLDS, self.FAILS)) is partial
+        left = partial.given((self.FAILS, self.UNTESTED))
+        assert left.latents == "none"
+        assert left.intended is partial
+        assert "sizes" not in left.text
+
+
+@pytest.mark.parametrize(
+    ("agreement", "is_reversed", "is_another"),
+    [(0.95, False, False), (0.95, True, True), (0.89, False, True)],
+)
+def test_another_answer_has_other_latents_or_reversed_causes(
+    agreement: float, is_reversed: bool, is_another: bool
+):
+    other = Alternative(np.zeros((2, 2), dtype=bool), None, 1.0, agreement, is_reversed)
+    assert other.is_another_answer is is_another
+
+
 @pytest.mark.parametrize("passed", [True, False])
 def test_checks_take_the_bools_of_numpy(passed: bool):
     check = Check("rank of X", cast(Any, np.bool_(passed)), "rank 3")

@@ -3,7 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.inputs import Scaling, check_columns, in_readable_units, read_environments
+from crlearn.inputs import (
+    Scaling,
+    check_columns,
+    components_of,
+    in_readable_units,
+    read_environments,
+    span_of_targets,
+)
 from crlearn.result import Check
 
 
@@ -67,3 +74,40 @@ def test_readable_units_do_not_depend_on_an_offset():
     far = in_readable_units(matrix, X + 1e9, environments)
     np.testing.assert_allclose(far.matrix, plain.matrix, rtol=1e-6)
     assert plain(X[::2]).std(axis=0) == pytest.approx([1, 1])
+
+
+def measured(noise: float, n_rows: int = 2000) -> np.ndarray:
+    """Six features of three latents, with noise."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n_rows, 3)) @ rng.standard_normal((3, 6))
+    return X + noise * X.std(axis=0) * rng.standard_normal(X.shape)
+
+
+@pytest.mark.parametrize(("noise", "passed"), [(0.0, True), (0.001, True), (0.3, False)])
+def test_noise_beside_the_weakest_direction_is_what_counts(noise: float, passed: bool):
+    _, rank, _ = components_of(measured(noise), None)
+    check = rank.check(3)
+    assert check.name == "rank of X"
+    assert check.passed is passed
+    if noise:
+        assert "X has rank 6, and 3 latents" in check.detail
+    else:
+        assert check.detail == "the 6 columns that vary have rank 3"
+
+
+def test_fewer_latents_than_dimensions_of_exact_features():
+    _, rank, _ = components_of(measured(0.0), None)
+    assert rank.check(2).passed is False
+
+
+@pytest.mark.parametrize(("noise", "n_latents"), [(0.0, 3), (0.3, 2)])
+def test_the_number_of_latents_is_the_rank_if_it_stands_out(noise: float, n_latents: int):
+    """Two targets: where noise fills all dimensions, they are the limit."""
+    span, checks = span_of_targets(measured(noise), None, 2)
+    assert span.n_latents == n_latents
+    assert [check.name for check in checks] == ["columns vary", "rank of X"]
+    assert checks[1].passed is (noise == 0)
+
+
+def test_a_number_of_latents_that_was_asked_for_is_taken():
+    assert span_of_targets(measured(0.3), 4, 2)[0].n_latents == 4

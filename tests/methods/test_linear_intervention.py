@@ -107,6 +107,36 @@ class TestWhatDataContradict:
         correlation = np.corrcoef(part.truth.Z.T, model.transform(part.X).T)[:4, 4:]
         np.testing.assert_allclose(np.abs(np.diag(correlation))[:2], 1, atol=0.01)
 
+    def test_the_rank_tells_of_a_latent_without_an_intervention(self, tmp_path: Any):
+        data = world(n_latents=5)
+        part = data.subset(data.y < 5)
+        with pytest.warns(AssumptionWarning) as caught:
+            model: Any = fitted(part, mechanisms="linear")
+        assert len(caught) == 1
+        assert "latents without an intervention: z4" in str(caught[0].message)
+        result = model.result_
+        assert result.n_latents == 5
+        assert (result.guarantee.latents, result.guarantee.graph) == ("span", "none")
+        assert result.guarantee.intended is None
+        assert "no environment intervenes on z4" in result.guarantee.text
+        assert not result.targets[:, 4].any()
+        assert not result.adjacency[4].any()
+        assert not result.adjacency[:, 4].any()
+        correlation = np.corrcoef(part.truth.Z.T, model.transform(part.X).T)[:5, 5:]
+        np.testing.assert_allclose(np.abs(np.diag(correlation))[:4], 1, atol=0.02)
+        model.save(tmp_path / "model.crl")
+        loaded = LinearInterventionCRL.load(tmp_path / "model.crl")
+        assert loaded.result_.guarantee == result.guarantee
+
+    def test_a_saved_model_keeps_what_was_intended(self, tmp_path: Any):
+        data = world()
+        with pytest.warns(AssumptionWarning, match="none is labelled 0"):
+            model: Any = fitted(Dataset(data.X, data.y + 10), mechanisms="linear")
+        model.save(tmp_path / "model.crl")
+        guarantee = LinearInterventionCRL.load(tmp_path / "model.crl").result_.guarantee
+        assert guarantee == model.result_.guarantee
+        assert (guarantee.latents, guarantee.intended.latents) == ("none", "scale")
+
     def test_an_environment_like_the_reference(self):
         data = world()
         y = np.where(data.y == 4, 0, data.y)

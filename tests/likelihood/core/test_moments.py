@@ -26,6 +26,22 @@ def test_moments_by_hand():
     assert (moments.n_samples, moments.n_variables) == (5, 2)
 
 
+def test_free_means_leave_covariances_alone():
+    rows, matrix = environments(), np.random.default_rng(1).standard_normal((3, 3))
+    plain, free = Moments.of(rows), Moments.of(rows, free_means=True)
+    shifted = Moments.of([each + e for e, each in enumerate(rows)], free_means=True)
+    assert not free.means.any()
+    np.testing.assert_array_equal(free.covariances, plain.covariances)
+    np.testing.assert_allclose(shifted.pooled(free.sizes), free.pooled(free.sizes))
+    within = np.tensordot(plain.shares, plain.covariances, 1)
+    np.testing.assert_allclose(free.pooled(free.sizes), within)
+    found, kept = free.quadratic_moments, plain.quadratic_moments
+    assert found is not None
+    assert kept is not None
+    np.testing.assert_array_equal(found, kept[:, :, 3:, 3:])  # products alone
+    assert free.transformed(matrix).free_means
+
+
 def test_one_variable():
     moments = Moments.of([np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])])
     np.testing.assert_allclose(moments.covariances, [[[1.0]], [[0.0]]])

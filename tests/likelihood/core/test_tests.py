@@ -71,6 +71,35 @@ def test_p_values_are_those_of_chance(fitted, noise: str):
         assert np.mean(naive) < 0.35
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_p_values_are_those_of_chance_where_means_are_free(drawn, noise: str):
+    """Shifts that the mechanisms cannot explain change nothing: only products are tested."""
+    p_values, shared = [], []
+    for seed in range(N_WORLDS):
+        world = drawn(N, 500, seed=seed, noise=noise, min_edge_effect=None)
+        rows = [each + 3 * e for e, each in enumerate(world.rows)]
+        for found, free in ((p_values, True), (shared, False)):
+            model = LinearModel(Moments.of(rows, free_means=free), world.model.pool, hard=True)
+            fit = model.fitted(np.linalg.inv(world.mixing), graph_of(world.graph))
+            found.append(model.goodness_of_fit(fit).p_value)
+    assert 0.4 < np.mean(p_values) < 0.6
+    assert np.mean(np.array(p_values) < 0.05) <= 0.15
+    assert max(shared) < 1e-3
+
+
+def test_degrees_of_freedom_by_hand(drawn):
+    """An edge between two latents in three environments, each latent cut off in one."""
+    world = drawn(2, 100, graph="chain")
+    # 9 covariances, 4 variances, 2 coefficients of the encoder and that of the edge
+    without_means = 9 - 4 - 2 - 1
+    for free, freedom in ((True, without_means), (False, without_means + 6 - 4)):
+        model = LinearModel(Moments.of(world.rows, free_means=free), world.model.pool, hard=True)
+        fit = model.fitted(np.linalg.inv(world.mixing), graph_of(world.graph))
+        assert model.goodness_of_fit(fit).freedom == freedom
+        n_features = 3 if free else 5
+        assert model.linearised(fit).scores.shape[:2] == (3, n_features)
+
+
 def test_needless_edges_are_not_significant(fitted):
     """Whether noise is Gaussian or not; without the weights there are too many for the latter."""
     p_values, weights = [], []

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
-from crlearn.data import make_multi_node
+from crlearn.data import make_linear_interventional, make_multi_node
 from crlearn.graph import Graph, graph_of, transitive_closure
 from crlearn.likelihood import FITS, Fit, Moments, fit_interventional
 from crlearn.likelihood.interventional import _search
@@ -374,3 +376,37 @@ class TestLadder:
         )
         assert (first.H == second.H).all()
         assert first.score == second.score
+
+
+def test_the_test_is_that_of_the_order_and_its_p_values_are_those_of_chance():
+    """Weak edges are dropped by a criterion; what they were worth made 7 of these 20 small."""
+    p_values = []
+    for seed in range(20):
+        world: Any = make_linear_interventional(
+            5, 5, 1000, intervention="soft", variance_factor=5.0, random_state=seed
+        )
+        rows = [world.X[world.y == e] for e in range(6)]
+        pool = np.insert(np.eye(5, dtype=np.intp), 0, 0, axis=1)
+        fit = fit_linear(LinearModel(Moments.of(rows), pool, hard=False), np.random.default_rng(0))
+        assert fit.goodness_of_fit is not None
+        p_values.append(fit.goodness_of_fit.p_value)
+    assert sum(p < 0.05 for p in p_values) <= binom.isf(0.01, 20, 0.05)
+    assert np.mean(p_values) > 0.3
+
+
+def test_competing_structures_are_compared_inside_soft_interventions():
+    """Rows of the answer and of its alternatives are latents as their interventions leave them."""
+    world: Any = make_linear_interventional(
+        2, 2, 1000, intervention="soft", variance_factor=5.0, graph="chain", random_state=3
+    )
+    rows = [world.X[world.y == e] for e in range(3)]
+    pool = np.array([[0, 1, 0], [0, 0, 1]])
+    fit = fit_interventional(
+        rows, pool, hard=False, mechanisms="linear", rng=np.random.default_rng(0)
+    )
+    with_edges = [each for each in (fit, *fit.alternatives) if each.n_edges]
+    assert len(with_edges) == 2
+    for each in with_edges:
+        child = next(j for j, parents in enumerate(each.graph) if parents)
+        inside = each.H @ np.cov(rows[child + 1].T) @ each.H.T
+        assert inside[0, 1] == pytest.approx(0, abs=1e-8)

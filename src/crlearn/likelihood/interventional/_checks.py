@@ -117,9 +117,9 @@ def _dependences(
     for p in np.unique(fit.pool[j]):
         inside = np.flatnonzero(fit.pool[j] == p)
         parents = [] if hard and p else list(fit.graph[j])
-        first = np.concatenate([latents[e][::2] for e in inside])
+        first = np.concatenate([latents[e][::2] for e in inside.tolist()])
         regression = _Regression.of(first[:, parents], first[:, j])
-        left = [latents[e][1::2] for e in inside]
+        left = [latents[e][1::2] for e in inside.tolist()]
         residuals = [each[:, j] - regression(each[:, parents]) for each in left]
         total = np.concatenate(residuals).var()
         for e, given, residual in zip(inside, left, residuals, strict=True):

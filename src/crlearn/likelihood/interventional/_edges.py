@@ -63,6 +63,7 @@ def pruned_with_alternatives(
     close.sort(key=lambda other: -other.log_likelihood)
     found: list[tuple[LinearModel, Fit]] = []
     for each in (fit, *close[:_MOST_ALTERNATIVES]):
+        assert each.pool is not None
         own = model if each.pool is fit.pool else LinearModel(model.moments, each.pool, model.hard)
         found.append((own, prune(own, each)))
     found.sort(key=lambda pair: -pair[1].score)
