@@ -135,6 +135,7 @@ class TestWhatDataContradict:
         model.save(tmp_path / "model.crl")
         guarantee = LinearInterventionCRL.load(tmp_path / "model.crl").result_.guarantee
         assert guarantee == model.result_.guarantee
+        assert guarantee.intended is not None
         assert (guarantee.latents, guarantee.intended.latents) == ("none", "scale")
 
     def test_an_environment_like_the_reference(self):
