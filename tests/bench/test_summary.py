@@ -189,7 +189,7 @@ class TestSchema:
     @pytest.mark.parametrize(
         "change",
         [
-            {"metric": "accuracy"},
+            {"metric": "precision"},
             {"mean": "0.5"},
             {"sd": -0.1},
             {"n": 1.5},

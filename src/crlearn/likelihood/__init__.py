@@ -6,7 +6,7 @@ family's search, its models of a latent given its parents (`nodes`), what these 
 comes back with one record, `Fit`.
 """
 
-from crlearn.likelihood._fit import FITS, Fit
+from crlearn.likelihood._fit import FITS, Fit, compared
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.domains._checks import domain_checks, sign_check
@@ -28,6 +28,7 @@ __all__ = [
     "RelevanceModel",
     "Unmixing",
     "agreement",
+    "compared",
     "domain_checks",
     "find_unmixing",
     "fit_interventional",

@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from crlearn.graph import Graph, adjacency_of, graph_of, layers, topological_order
+from crlearn.likelihood.core._encoder import unit_rows
 from crlearn.result import GoodnessOfFit
 
 # P-value below which a model is rejected: one fit in a thousand in error.
@@ -160,3 +162,13 @@ class Fit:
         if self.dependence is None:
             return None
         return replace(self.dependence, latent=int(np.argsort(order)[self.dependence.latent]))
+
+
+def compared(one: Fit, other: Fit) -> tuple[float, BoolMatrix]:
+    """Return how far latents agree, and the other's adjacency in the order of the one's latents.
+
+    Where rows are white, the correlation of two latents is the cosine of their rows of encoders.
+    """
+    cosines = np.abs(unit_rows(one.H) @ unit_rows(other.H).T)
+    own, theirs = linear_sum_assignment(-cosines)
+    return float(cosines[own, theirs].mean()), other.adjacency[np.ix_(theirs, theirs)]

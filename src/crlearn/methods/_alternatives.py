@@ -6,32 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from crlearn.graph import transitive_closure
-from crlearn.likelihood import Fit
+from crlearn.likelihood import Fit, compared
 from crlearn.result import CLOSE, SAME_ANSWER, Alternative, Check
 
-Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 
 
 def alternatives_of(fit: Fit) -> tuple[Alternative, ...]:
-    """Return the competing structures of a fit to whitened rows, the best first.
-
-    Where rows are white, the correlation of two latents is the cosine of their rows of encoders.
-    """
+    """Return the competing structures of a fit to whitened rows, the best first."""
     found = []
     for other in fit.alternatives:
-        cosines = np.abs(_directions(fit.H) @ _directions(other.H).T)
-        own, theirs = linear_sum_assignment(-cosines)
-        adjacency = other.adjacency[np.ix_(theirs, theirs)]
+        agreement, adjacency = compared(fit, other)
         found.append(
             Alternative(
                 adjacency=adjacency,
                 layers=None,
                 gap=max(fit.score - other.score, 0.0),
-                agreement=float(cosines[own, theirs].mean()),
+                agreement=agreement,
                 is_reversed=contradicts(fit.adjacency, adjacency),
             )
         )
@@ -62,7 +55,3 @@ def determination_check(
     if best.gap < asked:
         return Check(name, False, f"{detail}; see result_.alternatives")
     return Check(name, True, detail)
-
-
-def _directions(H: Matrix) -> Matrix:
-    return H / np.linalg.norm(H, axis=1, keepdims=True)

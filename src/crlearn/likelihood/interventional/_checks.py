@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from scipy.stats import chi2
 
 from crlearn.graph import transitive_closure
-from crlearn.likelihood._fit import FITS, Dependence, Fit
-from crlearn.likelihood.core._encoder import unit_rows
+from crlearn.likelihood._fit import FITS, Dependence, Fit, compared
 from crlearn.likelihood.core._subsample import part_of_each
 from crlearn.likelihood.nodes._basis import RIDGE, Basis
 from crlearn.result import SAME_ANSWER
@@ -33,8 +31,8 @@ _ROUNDS = 5
 def far_out(rows: Matrix) -> NDArray[np.bool_]:
     """Return which rows stand farther out than any of so many Gaussian ones should.
 
-    Mean and covariance are those of the rows that do not, and the median of all distances is that
-    of Gaussian ones, so that heavy tails alone do not count.
+    Mean and covariance are those of the rows that do not, so that rows far out do not hide each
+    other, and the median of all distances is that of Gaussian ones.
     """
     n_rows, n = rows.shape
     far = np.zeros(n_rows, dtype=bool)
@@ -55,11 +53,9 @@ def far_out(rows: Matrix) -> NDArray[np.bool_]:
 
 def same_answer(one: Fit, other: Fit) -> bool:
     """Whether two fits to rows in the same coordinates have the same latents and ancestors."""
-    cosines = np.abs(unit_rows(one.H) @ unit_rows(other.H).T)
-    own, theirs = linear_sum_assignment(-cosines)
-    ancestors = transitive_closure(other.adjacency)[np.ix_(theirs, theirs)]
-    same = transitive_closure(one.adjacency) == ancestors
-    return bool(cosines[own, theirs].mean() >= SAME_ANSWER and same.all())
+    agreement, adjacency = compared(one, other)
+    same = transitive_closure(one.adjacency) == transitive_closure(adjacency)
+    return agreement >= SAME_ANSWER and bool(same.all())
 
 
 def worst_dependence(rows: Sequence[Matrix], fit: Fit, *, hard: bool) -> Dependence:

@@ -65,7 +65,7 @@ IntMatrix = NDArray[np.intp]
 Start = tuple[Matrix, Graph | None]  # an encoder, and its graph or None for the best one there
 
 _RANDOM_ORDERS = 12
-_MORE_ATTEMPTS = 2
+_ATTEMPTS = 3  # before a linear fit is given up
 _HOPELESS = 4  # beyond so many times its expectation, a ratio is no local optimum's
 _LARGEST_FOR_ALL_GRAPHS = 6  # latents
 # Rows of each environment.
@@ -103,7 +103,7 @@ def fit_interventional(
     """
     model, linear = _linear(Moments.of(rows), pool, hard, rng)
     if not linear.fits:
-        freed, found = _linear(Moments.of(rows, free_means=True), pool, hard, rng)
+        freed, found = _linear(Moments.of(rows, free_means=True), pool, hard, rng, n_attempts=1)
         centred = [each - each.mean(axis=0) for each in rows]
         # Squares of latents shift means, too, and covariances alone do not show them.
         if found.fits and p_value_of_squares(centred, found, hard=freed.hard) >= FITS:
@@ -131,7 +131,12 @@ def fit_interventional(
 
 
 def _linear(
-    moments: Moments, pool: IntMatrix | None, hard: bool, rng: np.random.Generator
+    moments: Moments,
+    pool: IntMatrix | None,
+    hard: bool,
+    rng: np.random.Generator,
+    *,
+    n_attempts: int = _ATTEMPTS,
 ) -> tuple[LinearModel, Fit]:
     """Fit linear mechanisms with Gaussian noise, and test them.
 
@@ -144,18 +149,18 @@ def _linear(
     """
     if pool is not None:
         model = LinearModel(moments, pool, hard)
-        return model, fit_linear(model, rng)
-    model, found = find_targets(moments, rng=rng)
+        return model, fit_linear(model, rng, n_attempts=n_attempts)
+    model, found = find_targets(moments, rng=rng, n_attempts=n_attempts)
     model, fit = pruned_with_alternatives(model, found, found.alternatives)
     fit = in_causal_order(replace(fit, goodness_of_fit=model.goodness_of_fit(found)))
     assert fit.pool is not None
     return LinearModel(moments, fit.pool, hard=True), fit
 
 
-def fit_linear(model: LinearModel, rng: np.random.Generator) -> Fit:
+def fit_linear(model: LinearModel, rng: np.random.Generator, *, n_attempts: int = _ATTEMPTS) -> Fit:
     """Find encoder and graph: without order, then the best order, then without needless edges."""
     best = _fit_orders(model, rng)
-    for _ in range(_MORE_ATTEMPTS):
+    for _ in range(n_attempts - 1):
         test = model.goodness_of_fit(best, quick=True)
         # A fit that is bad, though not hopelessly, may be a local optimum.
         if test.p_value > FITS or test.ratio > _HOPELESS * test.freedom:
@@ -178,7 +183,7 @@ def _far_rows(
         return None
     near = [each[~out] for each, out in zip(rows, far, strict=True)]
     moments = Moments.of(near, free_means=model.moments.free_means)
-    _, without = _linear(moments, pool, model.hard, rng)
+    _, without = _linear(moments, pool, model.hard, rng, n_attempts=1)
     matter = not same_answer(linear, without) or linear.fits != without.fits
     return FarRows(tuple(map(np.flatnonzero, far)), matter)
 

@@ -37,14 +37,16 @@ from crlearn.result import GoodnessOfFit
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 
-_ATTEMPTS = 3  # before a linear fit is given up, each with twice as many answers side by side
+_ATTEMPTS = 3  # before a linear fit is given up
 _ANSWERS = 4  # side by side in the first attempt
 _FITTED_CHANGES = 6  # at a time; four times as many are predicted
 
 _Change = tuple[IntMatrix, Matrix]  # targets, and rows to start from, both causes first
 
 
-def find_targets(moments: Moments, *, rng: np.random.Generator) -> tuple[LinearModel, Fit]:
+def find_targets(
+    moments: Moments, *, rng: np.random.Generator, n_attempts: int = _ATTEMPTS
+) -> tuple[LinearModel, Fit]:
     """Find targets and encoder of linear latents under unknown interventions.
 
     Parameters
@@ -54,6 +56,8 @@ def find_targets(moments: Moments, *, rng: np.random.Generator) -> tuple[LinearM
         0 is observational.
     rng
         For the starts of the search.
+    n_attempts
+        How often a rejected answer is searched again, each time with twice as many side by side.
 
     Returns
     -------
@@ -68,7 +72,7 @@ def find_targets(moments: Moments, *, rng: np.random.Generator) -> tuple[LinearM
     """
     _check(moments)
     found: list[_Answer] = []
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(n_attempts):
         starts = _peeled(moments, rng, _ANSWERS * 2**attempt)
         starts += [] if attempt else _from_lattice(moments)
         for start in sorted(starts, key=_badness)[:_ANSWERS]:
