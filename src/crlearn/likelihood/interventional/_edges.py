@@ -57,12 +57,14 @@ def pruned_with_alternatives(
 ) -> tuple[LinearModel, Fit]:
     """Prune a fit and others that are about as good; the best of them is the answer.
 
-    The rest are its alternatives, but for those with the same graph and targets.
+    The rest are its alternatives, but for those with the same graph and targets. Orders in which
+    all edges of the pruned fit point forward are no other structures, and not looked at.
     """
+    found = [(model, prune(model, fit))]
     close = [other for other in others if other.log_likelihood > fit.log_likelihood - CLEAR]
+    close = [other for other in close if not _allows(other, found[0][1])]
     close.sort(key=lambda other: -other.log_likelihood)
-    found: list[tuple[LinearModel, Fit]] = []
-    for each in (fit, *close[:_MOST_ALTERNATIVES]):
+    for each in close[:_MOST_ALTERNATIVES]:
         assert each.pool is not None
         own = model if each.pool is fit.pool else LinearModel(model.moments, each.pool, model.hard)
         found.append((own, prune(own, each)))
@@ -71,6 +73,20 @@ def pruned_with_alternatives(
     model, best = found[0]
     kept = sorted(distinct.values(), key=lambda each: -each.score)
     return model, replace(best, alternatives=tuple(each for each in kept if each is not best))
+
+
+def _allows(other: Fit, pruned: Fit) -> bool:
+    """Whether a fit with the same targets, in any order, has all edges of a sparse one."""
+    assert other.pool is not None
+    assert pruned.pool is not None
+    rows, own = [[row.tobytes() for row in pool] for pool in (other.pool, pruned.pool)]
+    if rows == own:
+        place = list(range(len(own)))
+    elif sorted(rows) == sorted(own):
+        place = [rows.index(row) for row in own]
+    else:
+        return False
+    return not (pruned.adjacency & ~other.adjacency[np.ix_(place, place)]).any()
 
 
 def edge_p_values(model: LinearModel, fit: Fit) -> Matrix:
