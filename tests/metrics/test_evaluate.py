@@ -351,3 +351,12 @@ def test_other_warnings_of_a_model_are_heard():
     model.transform = lambda X: warnings.warn("something else", stacklevel=2) or X[:, :3]
     with pytest.warns(UserWarning, match="something else"):
         evaluate(model, world(), ["mcc"])
+
+
+def test_targets_are_compared_environment_by_environment_whatever_their_names():
+    data = make_linear_interventional(3, 6, 1000, random_state=0)
+    names = np.array(["control", "c", "b", "a"])
+    assert data.y is not None
+    named = replace(data, y=names[data.y], environments=tuple(names.tolist()))
+    model = LinearInterventionCRL(reference="control", random_state=0).fit(named.X, named.y)
+    assert evaluate(model, named, ["targets_right"])["targets_right"] == 1.0

@@ -41,6 +41,7 @@ class Comparison:
     Z_hat: Matrix
     y: NDArray[Any] | None = None
     posterior: Callable[..., Any] | None = None
+    environments: Sequence[Any] = ()
 
     @property
     def Z(self) -> NDArray[np.floating]:  # noqa: N802
@@ -138,6 +139,8 @@ class Comparison:
             )
         padded = np.zeros((len(recovered), self._n_nodes), dtype=bool)
         padded[:, : self.n_latents] = self.truth.targets
+        if len(self.environments) == len(padded):  # a model has them in the order of the labels
+            padded = padded[np.argsort(np.asarray(self.environments), kind="stable")]
         placed = np.zeros_like(padded)
         placed[:, self._node_of_recovered] = recovered
         return padded, placed

@@ -129,7 +129,10 @@ def _compare(model: FittedModel | Pipeline, dataset: Dataset) -> Comparison:
         latents = latents_of(estimator, X, dataset.y)
     _, Z_hat = check_samples(dataset.truth.Z, latents, names)
     posterior = getattr(estimator, "posterior", None)
-    return Comparison(dataset.truth, result, np.asarray(X), Z_hat, dataset.y, posterior)
+    environments = getattr(dataset, "environments", ())
+    return Comparison(
+        dataset.truth, result, np.asarray(X), Z_hat, dataset.y, posterior, environments
+    )
 
 
 def _meaningful(result: Result) -> list[Metric]:
