@@ -23,9 +23,9 @@ from crlearn.result import SAME_ANSWER
 
 Matrix = NDArray[np.floating]
 
-_ROWS = 10_000  # of an environment
+_ROWS = 10_000  # of an environment: enough to see 1% of a residual's variance
 _LEVEL = 0.01  # that Gaussian rows have one far out in an environment
-_ROUNDS = 5
+_ROUNDS = 5  # in which rows far out are found; they end by themselves, as a rule
 
 
 def far_out(rows: Matrix) -> NDArray[np.bool_]:

@@ -22,7 +22,7 @@ Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 
 _CLEAR = 200.0  # a statistic beyond any doubt
-_MOST_ALTERNATIVES = 6
+_MOST_ALTERNATIVES = 6  # that are pruned, which takes as long as for the answer; not measured
 _NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
 
 
