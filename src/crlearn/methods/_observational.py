@@ -55,8 +55,8 @@ from crlearn.tags import stored
 Matrix = NDArray[np.floating]
 
 _ROWS_TO_COMPARE = 2500  # noises of competing structures
-# Nats over another answer. In 98 fits of an earlier search 6 of 18 were wrong with 5 to 10 nats, and
-# 1 of 80 with more: the log evidence is approximate.
+# Nats over another answer. In 98 fits of an earlier search 6 of 18 were wrong with 5 to 10 nats,
+# and 1 of 80 with more: the log evidence is approximate.
 _ASKED = 10.0
 
 GUARANTEE = Guarantee(
