@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from crlearn.flows._determinant import log_determinant
 from crlearn.nets import AnyArray
 from crlearn.tags import stored
 
-_SHARPNESS = 4.0  # of the bends of a convex block: it is a softplus of this many times its input
 _BEND = 0.4  # what the bends of a fresh block add to the identity, on average
+_ROUNDNESS = 0.25  # of the bend of a unit, (t + sqrt(t^2 + this)) / 2
 _MOST_STEPS = 50  # of Newton's method, which takes 4 to 8 of them
 _PRECISION = 1e-10  # of inverses, relative to their size
 
@@ -23,9 +26,9 @@ class SmoothFlow(eqx.Module):
 
     Each block is an affine map, then ``h + V (d * s(V^T h + a))`` with positive d and increasing s:
     the gradient of a strongly convex function, whose Jacobian ``I + V diag(d s') V^T`` is positive
-    definite. One more affine map comes last. Far out the map is piecewise linear.
+    definite. One more affine map comes last. Far out the map is linear in every direction.
 
-    Cost: O(blocks units n^2) for each row, the inverse about six times as much.
+    Cost: O(blocks (units n^2 + n^3)) for each row, the inverse about six times as much.
     """
 
     matrices: Float[AnyArray, "maps n n"]
@@ -58,103 +61,101 @@ class SmoothFlow(eqx.Module):
         self, x: Float[AnyArray, "*rows n"]
     ) -> tuple[Float[Array, "*rows n"], Float[Array, "*rows"]]:
         """Return z for each row, and the logarithm of the determinant of dz / dx."""
-        h = jnp.asarray(x)
-        log_determinant = jnp.zeros(h.shape[:-1], h.dtype) + self._log_determinant_of_matrices()
-        for matrix, offset, *block in self._blocks():
-            h = h @ matrix + offset
-            h, jacobian = _bent(h, *block)
-            log_determinant += _log_determinant(jacobian)
-        return h @ self.matrices[-1] + self.offsets[-1], log_determinant
+        x = jnp.asarray(x)
+        # Coordinates come first inside: elementwise work then runs along the rows.
+        h = x.reshape(-1, self.n_variables).T
+        total = jnp.linalg.slogdet(jnp.asarray(self.matrices))[1].sum()
+        for block in self._blocks():
+            h = block.matrix.T @ h + block.offset
+            total += log_determinant(block.jacobian(h))
+            h = block.bent(h)
+        total = jnp.broadcast_to(total, h.shape[1:])
+        return self._last(h).T.reshape(x.shape), total.reshape(x.shape[:-1])
 
     def __call__(self, x: Float[AnyArray, "*rows n"]) -> Float[Array, "*rows n"]:
         """Return z for each row."""
-        return self.forward(x)[0]
+        x = jnp.asarray(x)
+        h = x.reshape(-1, self.n_variables).T
+        for block in self._blocks():
+            h = block.bent(block.matrix.T @ h + block.offset)
+        return self._last(h).T.reshape(x.shape)
 
-    def inverse(self, z: Float[AnyArray, "rows n"]) -> Float[Array, "rows n"]:
+    def inverse(self, z: Float[AnyArray, "*rows n"]) -> Float[Array, "*rows n"]:
         """Return the x that `forward` takes to `z`."""
-        h = jnp.linalg.solve(self.matrices[-1].T, (jnp.asarray(z) - self.offsets[-1]).T).T
-        for matrix, offset, *block in reversed(list(self._blocks())):
-            h = _unbent(h, *block)
-            h = jnp.linalg.solve(matrix.T, (h - offset).T).T
-        return h
+        z = jnp.asarray(z)
+        h = z.reshape(-1, self.n_variables).T - self.offsets[-1][:, None]
+        h = jnp.linalg.solve(self.matrices[-1].T, h)
+        for block in reversed(self._blocks()):
+            h = jnp.linalg.solve(block.matrix.T, block.unbent(h) - block.offset)
+        return h.T.reshape(z.shape)
 
-    def _blocks(self) -> zip[tuple[Array, ...]]:
+    def _last(self, h: Float[Array, "n rows"]) -> Float[Array, "n rows"]:
+        return jnp.asarray(self.matrices[-1]).T @ h + self.offsets[-1][:, None]
+
+    def _blocks(self) -> list[_Block]:
         lengths = jnp.linalg.norm(self.directions, axis=1, keepdims=True)
-        return zip(
+        parts = (
             self.matrices[:-1],
-            self.offsets[:-1],
+            self.offsets[:-1, :, None],
             self.directions / lengths,
-            jax.nn.softplus(self.strengths),
-            self.thresholds,
-            strict=True,
+            jax.nn.softplus(self.strengths)[..., None],
+            self.thresholds[..., None],
         )
-
-    def _log_determinant_of_matrices(self) -> Float[Array, ""]:
-        return jnp.linalg.slogdet(jnp.asarray(self.matrices))[1].sum()
+        return [_Block(*map(jnp.asarray, of_one)) for of_one in zip(*parts, strict=True)]
 
 
-def _bent(
-    h: Float[Array, "*rows n"],
-    directions: Float[Array, "n units"],
-    strengths: Float[Array, " units"],
-    thresholds: Float[Array, " units"],
-) -> tuple[Float[Array, "*rows n"], Float[Array, "*rows n n"]]:
-    """Return a convex block's outputs, and its Jacobian at each row."""
-    inputs = _SHARPNESS * (h @ directions + thresholds)
-    outputs = h + (strengths * jax.nn.softplus(inputs) / _SHARPNESS) @ directions.T
-    slopes = strengths * jax.nn.sigmoid(inputs)
-    n, n_units = directions.shape
-    pairs = (directions[:, None] * directions[None]).reshape(n * n, n_units)
-    jacobian = (slopes @ pairs.T).reshape(*h.shape, n) + jnp.eye(n, dtype=h.dtype)
-    return outputs, jacobian
+class _Block(NamedTuple):
+    """An affine map and a convex gradient, on columns."""
 
+    matrix: Float[Array, "n n"]
+    offset: Float[Array, "n 1"]
+    directions: Float[Array, "n units"]
+    strengths: Float[Array, "units 1"]
+    thresholds: Float[Array, "units 1"]
 
-def _unbent(
-    target: Float[Array, "rows n"],
-    directions: Float[Array, "n units"],
-    strengths: Float[Array, " units"],
-    thresholds: Float[Array, " units"],
-) -> Float[Array, "rows n"]:
-    """Undo a convex block by Newton's method: it minimises a strongly convex function.
+    def bent(self, h: Float[Array, "n rows"]) -> Float[Array, "n rows"]:
+        """Return the convex gradient at each column."""
+        t = self.directions.T @ h + self.thresholds
+        return h + self.directions @ (0.5 * self.strengths * (t + jnp.sqrt(t**2 + _ROUNDNESS)))
 
-    A step is halved until it lessens the distance to the target.
-    """
-    rounding = 8 * jnp.finfo(target.dtype).eps
-    tolerance = jnp.maximum(_PRECISION, rounding) * (1 + jnp.abs(target).max())
+    def jacobian(self, h: Float[Array, "n rows"]) -> Float[Array, "n n rows"]:
+        """Return the Jacobian of the convex gradient at each column."""
+        n, n_units = self.directions.shape
+        t = self.directions.T @ h + self.thresholds
+        slopes = 0.5 * self.strengths * (1 + t * jax.lax.rsqrt(t**2 + _ROUNDNESS))
+        pairs = (self.directions[:, None] * self.directions[None]).reshape(n * n, n_units)
+        return (pairs @ slopes).reshape(n, n, -1) + jnp.eye(n, dtype=h.dtype)[..., None]
 
-    def distance(h: Array) -> Array:
-        return _bent(h, directions, strengths, thresholds)[0] - target
+    def unbent(self, target: Float[Array, "n rows"]) -> Float[Array, "n rows"]:
+        """Undo the convex gradient by Newton's method, which minimises a strongly convex function.
 
-    def improve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        step_number, h, length = state
-        outputs, jacobian = _bent(h, directions, strengths, thresholds)
-        newton = jnp.linalg.solve(jacobian, (outputs - target)[..., None])[..., 0]
-        proposed = h - length[:, None] * newton
-        before, after = jnp.abs(outputs - target).sum(1), jnp.abs(distance(proposed)).sum(1)
-        better = after <= before
-        return (
-            step_number + 1,
-            jnp.where(better[:, None], proposed, h),
-            jnp.where(better, jnp.minimum(1.0, 2 * length), length / 2),
-        )
+        A step is halved until it lessens the distance to the target.
+        """
+        rounding = jnp.maximum(_PRECISION, 8 * jnp.finfo(target.dtype).eps)
+        tolerance = rounding * (1 + jnp.abs(target).max())
 
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
-        step_number, h, _ = state
-        return (step_number < _MOST_STEPS) & (jnp.abs(distance(h)).max() > tolerance)
+        def distance(h: Array) -> Array:
+            return self.bent(h) - target
 
-    start = (jnp.asarray(0), target, jnp.ones(len(target), target.dtype))
-    return jax.lax.while_loop(unfinished, improve, start)[1]
+        def improve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            step_number, h, length = state
+            off = distance(h)
+            jacobian = jnp.moveaxis(self.jacobian(h), 2, 0)
+            newton = jnp.linalg.solve(jacobian, off.T[..., None])[..., 0].T
+            proposed = h - length * newton
+            better = jnp.abs(distance(proposed)).sum(0) <= jnp.abs(off).sum(0)
+            return (
+                step_number + 1,
+                jnp.where(better, proposed, h),
+                jnp.where(better, jnp.minimum(1.0, 2 * length), length / 2),
+            )
 
+        def unfinished(state: tuple[Array, Array, Array]) -> Array:
+            step_number, h, _ = state
+            return (step_number < _MOST_STEPS) & (jnp.abs(distance(h)).max() > tolerance)
 
-def _log_determinant(matrices: Float[Array, "*rows n n"]) -> Float[Array, "*rows"]:
-    """Return those of positive definite matrices, by elimination: n vectorised steps."""
-    total = jnp.zeros(matrices.shape[:-2], matrices.dtype)
-    for _ in range(matrices.shape[-1]):
-        pivot, column = matrices[..., 0, 0], matrices[..., 1:, 0]
-        total += jnp.log(pivot)
-        outer = column[..., :, None] * column[..., None, :]
-        matrices = matrices[..., 1:, 1:] - outer / pivot[..., None, None]
-    return total
+        start = (jnp.asarray(0), target, jnp.ones(target.shape[1], target.dtype))
+        return jax.lax.while_loop(unfinished, improve, start)[1]
 
 
 def _inverse_softplus(value: float) -> float:
