@@ -83,12 +83,10 @@ def _mislabelled(world: Dataset, rng: Rng) -> Dataset:
 
 
 def _mistaken(world: Dataset, rng: Rng) -> Dataset:
-    """Exchange the targets that the first and the last intervention are said to have."""
-    assert world.known_targets is not None
-    known = np.array(world.known_targets)
-    first = int(np.argmax(known.any(axis=1)))
-    known[[first, -1]] = known[[-1, first]]
-    return replace(world, known_targets=known)
+    """Let the last environment move the first latent, too, which nobody says of it."""
+    moves = np.zeros_like(_latents(world))
+    moves[world.y == world.environments[-1], 0] = 2 * _scale(world)[0]
+    return _moved(world, moves)
 
 
 def _uneven(world: Dataset, rng: Rng) -> Dataset:
@@ -135,7 +133,6 @@ def make_broken(
     mechanism: str = "linear",
     intervention: Literal["hard", "soft"] = "hard",
     variance_factor: float = 0.25,
-    intervened_mean: float = 10.0,
     noise: str = "gaussian",
     random_state: RandomState = None,
 ) -> Dataset:
@@ -158,13 +155,10 @@ def make_broken(
         moved by half a standard deviation; ``"outliers"``: one row of a hundred stands ten standard
         deviations out; ``"missing environment"``: the last is left out; ``"few environments"``: one
         of four is kept; ``"wrong labels"``: one label of five is drawn anew; ``"wrong targets"``:
-        those that the first and the last intervention are said to have are exchanged; ``"uneven
-        noise"``: each feature has noise of another size, up to its standard deviation;
-        ``"related latents"``: each causes the next one, more in some environments than in others.
+        the last environment also moves the first latent, and nobody says so; ``"uneven noise"``:
+        each feature has noise of another size, up to its standard deviation; ``"related latents"``: each causes the next one, more in some environments than in others.
     mechanism, intervention, variance_factor, noise
         Of the world; interventions are for those that have them.
-    intervened_mean
-        Of a latent in the domains that intervene on it, for ``"multi-domain"``.
     random_state
         Seed or generator.
     """
@@ -183,7 +177,6 @@ def make_broken(
         world = make_multi_domain(
             *sizes,
             mechanism=mechanism,
-            intervened_mean=intervened_mean,
             intervened_variance=variance_factor * _DOMAIN_VARIANCE,
             noise_variance=_DOMAIN_VARIANCE,
             measurement_noise=_MEASUREMENT_NOISE,
@@ -215,9 +208,13 @@ def _scale(world: Dataset) -> Matrix:
 
 def _moved(world: Dataset, moves: Matrix) -> Dataset:
     """Move the latents, and with them what is seen of them."""
-    assert world.truth is not None
-    Z = world.truth.Z + moves
-    return replace(world, X=world.truth.mixing(Z), truth=replace(world.truth, Z=Z))
+    truth = world.truth
+    assert truth is not None
+    Z = truth.Z + moves
+    X = truth.mixing(Z)
+    if truth.measurement_noise:
+        X = X + (world.X - truth.mixing(truth.Z))
+    return replace(world, X=X, truth=replace(truth, Z=Z))
 
 
 def _first(world: Dataset, n_environments: int) -> Dataset:

@@ -67,14 +67,20 @@ def test_wrong_targets_do_not_fit(order: list[int]):
     assert not answer.fits
 
 
-class TestRivals:
-    WEAK = {"intervened_variance": 4.0, "observational": True}
+WEAK: dict[str, Any] = {
+    "intervened_mean": 0.3,
+    "intervened_variance": 4.0,
+    "observational": True,
+    "n_samples": 200,
+}
 
+
+class TestRivals:
     def test_large_shifts_leave_none(self):
         assert found()[0].rivals == ()
 
     def test_weak_interventions_and_few_rows_leave_some_near(self):
-        answer, _ = found(intervened_mean=0.3, n_samples=200, **self.WEAK)
+        answer, _ = found(**WEAK)
         assert answer.fits
         gaps = [rival.gap for rival in answer.rivals]
         assert 0 <= gaps[0] < 5
@@ -82,8 +88,8 @@ class TestRivals:
         assert all(rival.agreement < SAME_ANSWER for rival in answer.rivals)
 
     def test_the_gap_is_half_the_difference_of_values(self):
-        answer, _ = found(intervened_mean=0.3, n_samples=200, **self.WEAK)
-        domains = domains_of(intervened_mean=0.3, n_samples=200, **self.WEAK)[0]
+        answer, _ = found(**WEAK)
+        domains = domains_of(**WEAK)[0]
         rival = answer.rivals[0]
         _, value = DomainLikelihood(domains).best(rival.matrix)
         assert rival.gap == pytest.approx((value - answer.value) / 2, abs=0.05)

@@ -61,8 +61,8 @@ def same_answer(one: Fit, other: Fit) -> bool:
 def worst_dependence(rows: Sequence[Matrix], fit: Fit, *, hard: bool) -> Dependence:
     """Return where residuals clearly depend most on what they should not depend on.
 
-    P-values are those of all tests together. Where every dependence may well be chance it is the one
-    that is least likely to be.
+    P-values are those of all tests together. Where every dependence may well be chance it is that
+    which is least likely to be.
     """
     assert fit.pool is not None
     latents = [each @ fit.H.T for each in part_of_each(rows, _ROWS)]
