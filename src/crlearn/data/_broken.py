@@ -156,7 +156,8 @@ def make_broken(
         deviations out; ``"missing environment"``: the last is left out; ``"few environments"``: one
         of four is kept; ``"wrong labels"``: one label of five is drawn anew; ``"wrong targets"``:
         the last environment also moves the first latent, and nobody says so; ``"uneven noise"``:
-        each feature has noise of another size, up to its standard deviation; ``"related latents"``: each causes the next one, more in some environments than in others.
+        each feature has noise of another size, up to its standard deviation;
+        ``"related latents"``: each causes the next one, more in some environments than in others.
     mechanism, intervention, variance_factor, noise
         Of the world; interventions are for those that have them.
     random_state

@@ -59,7 +59,7 @@ GUARANTEE = Guarantee(
 # Fits with MCC above 0.97 gave 0.13 to 0.15 (4 worlds); causally related latents 0.23 to 0.35 (8).
 _LARGEST_DEPENDENCE = 0.2
 # Worlds of make_segments and make_latent_anm with 2, 3 and 5 latents, seeds 0 to 4: another restart
-# has more than this in 35 of 38 fits with MCC above 0.9, and in 13 of 21 others; 12 of these 13 fail
+# has more than this in 35 of 38 fits with MCC above 0.9, and in 13 of 21 others, of which 12 fail
 # the check of independence or of environments.
 _SAME_LATENTS = 0.85
 # Rows that are in memory in double precision at once.
