@@ -223,7 +223,7 @@ def _first(world: Dataset, n_environments: int) -> Dataset:
     assert world.y is not None
     assert world.truth is not None
     labels = world.environments[:n_environments]
-    kept = world.subset(np.isin(world.y, labels))
+    kept = world.subset(np.isin(world.y, np.array(labels)))
     assert kept.truth is not None
     scms = kept.truth.scms
     truth = replace(
