@@ -26,10 +26,11 @@ from crlearn.exceptions import DivergenceError
 from crlearn.progress import progress_bar
 from crlearn.train import _chunk
 from crlearn.train._checkpoint import Checkpoint, Progress, fingerprint
-from crlearn.train._chunk import Batch, Feed, Left, Objective, Plan, State
+from crlearn.train._chunk import Batch, Feed, Left, Objective, Plan, Revising, State
 
 _FEWEST_STEPS_IN_A_CHUNK = 20
 _MOST_HELD_OUT_ROWS = 10_000
+_MOST_ROWS_TO_LOOK_AT = 400  # of an objective that revises what is not trained
 _RETRY_STEP = 0.1  # a diverged restart is run again with this share of its learning rate
 
 EndOfTraining = Literal["early", "max_epochs", "interrupted"]
@@ -154,6 +155,9 @@ class _Run:
         self.draw_key, self.step_key, self.held_out_key = keys
         self.training_rows, self.held_out_rows = _split(data, settings.validation_fraction, seed)
         self.n_rows = _n_rows(self.training_rows)
+        self._rows_to_look_at = jax.tree.map(
+            lambda a: a[:_MOST_ROWS_TO_LOOK_AT], self.training_rows
+        )
         self.batch_size = min(settings.batch_size, self.n_rows)
         self.steps_per_epoch = self.n_rows // self.batch_size
         epochs_per_chunk = math.ceil(_FEWEST_STEPS_IN_A_CHUNK / self.steps_per_epoch)
@@ -209,6 +213,7 @@ class _Run:
 
     def advance(self, before: Progress) -> Progress:
         """Return the progress one chunk later."""
+        before = before._replace(state=self._revised(before))
         feed = Feed(
             self.training_rows,
             self.held_out_rows,
@@ -232,6 +237,20 @@ class _Run:
             before.left,
         )
         return self._without_the_losers_of_the_race(after)
+
+    def _revised(self, progress: Progress) -> State:
+        """Let the objective revise what is not trained; held-out losses from before do not count."""
+        state = progress.state
+        if not isinstance(self.objective, Revising):
+            return state
+        share = progress.chunks_done / self.n_chunks
+        for row in range(len(state.number)):
+            alone = jax.tree.map(lambda leaf, row=row: leaf[row], (state.weights, state.fixed))
+            params = _chunk.put_together(self.objective, *alone)
+            revised = self.objective.revise(params, self._rows_to_look_at, share)
+            if revised is not None:
+                state = _chunk.with_fixed(state, row, revised)
+        return state
 
     def _fresh_state(self) -> State:
         keys = jax.random.split(self.draw_key, self.settings.n_restarts)
