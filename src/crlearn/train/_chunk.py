@@ -80,6 +80,21 @@ class State(NamedTuple):
     number: Int[Array, "*restarts"]
 
 
+class Left(NamedTuple):
+    """Restarts that run no more, one row each: their best weights, and the loss of these."""
+
+    weights: Weights
+    fixed: PyTree[Array]
+    loss: Float[Array, "*restarts"]
+    number: Int[Array, "*restarts"]
+
+    @classmethod
+    def of(cls, state: State, rows: Int[Array, " left"]) -> Left:
+        """Take some restarts as they stand."""
+        whole = cls(state.best_weights, state.fixed, state.best_loss, state.number)
+        return jax.tree.map(lambda leaf: leaf[rows], whole)
+
+
 class Feed(NamedTuple):
     """What the restarts are fed in one chunk; the same for all of them.
 

@@ -26,7 +26,7 @@ from crlearn.exceptions import DivergenceError
 from crlearn.progress import progress_bar
 from crlearn.train import _chunk
 from crlearn.train._checkpoint import Checkpoint, Progress, fingerprint
-from crlearn.train._chunk import Batch, Feed, Objective, Plan, Revising, State
+from crlearn.train._chunk import Batch, Feed, Left, Objective, Plan, Revising, State
 
 _FEWEST_STEPS_IN_A_CHUNK = 20
 _MOST_HELD_OUT_ROWS = 10_000
@@ -90,6 +90,9 @@ class Training:
         Steps of that restart left out because the loss or its gradient was not finite.
     retried
         Number of restarts that diverged and were run again with a smaller step.
+    runners_up
+        Best weights of the other restarts, the best first: those at the end of the race, where they
+        were left. Restarts that diverged are not among them.
     """
 
     params: PyTree[Any]
@@ -98,6 +101,7 @@ class Training:
     stopped: EndOfTraining
     skipped_steps: int
     retried: int
+    runners_up: tuple[PyTree[Any], ...] = ()
 
 
 def train(
@@ -230,6 +234,7 @@ class _Run:
             (*before.held_out_losses, self._by_restart(numbers, losses.held_out)),
             restart_loss,
             retried,
+            before.left,
         )
         return self._without_the_losers_of_the_race(after)
 
@@ -285,7 +290,8 @@ class _Run:
             return progress
         leader = int(jnp.argmin(progress.state.best_loss))
         alone = jax.tree.map(lambda leaf: leaf[leader : leader + 1], progress.state)
-        return progress._replace(state=alone)
+        others = jnp.delete(jnp.arange(len(progress.state.number)), leader)
+        return progress._replace(state=alone, left=Left.of(progress.state, others))
 
     def _patience_is_over(self, state: State) -> bool:
         over = np.asarray(state.dead)
@@ -312,10 +318,9 @@ class _Run:
                 f"{_RETRY_STEP} of learning_rate={self.settings.learning_rate:g}. "
                 "Give a smaller learning_rate, and check X for extreme values."
             )
-        alone = jax.tree.map(lambda leaf: leaf[best], (state.best_weights, state.fixed))
-        params = _chunk.put_together(self.objective, *alone)
+        at_the_end = Left.of(state, jnp.arange(len(state.number)))
         return Training(
-            params=jax.tree.map(lambda leaf: np.asarray(leaf) if _is_array(leaf) else leaf, params),
+            params=self._params(at_the_end, best),
             loss=float(state.best_loss[best]),
             history={
                 "epoch": self._epochs(np.arange(1, progress.chunks_done + 1)),
@@ -326,7 +331,20 @@ class _Run:
             stopped=stopped,
             skipped_steps=int(state.skipped[best]),
             retried=len(progress.retried),
+            runners_up=self._runners_up(at_the_end, best) or self._runners_up(progress.left),
         )
+
+    def _runners_up(self, left: Left | None, winner: int | None = None) -> tuple[PyTree[Any], ...]:
+        """Return the weights of all restarts but the winner whose loss is finite, best first."""
+        if left is None:
+            return ()
+        rows = [row for row in np.argsort(left.loss).tolist() if np.isfinite(left.loss[row])]
+        return tuple(self._params(left, row) for row in rows if row != winner)
+
+    def _params(self, restarts: Left, row: int) -> PyTree[Any]:
+        alone = jax.tree.map(lambda leaf: leaf[row], (restarts.weights, restarts.fixed))
+        params = _chunk.put_together(self.objective, *alone)
+        return jax.tree.map(lambda leaf: np.asarray(leaf) if _is_array(leaf) else leaf, params)
 
 
 def _where_rows(mask: Bool[Array, " rows"], yes: Array, no: Array) -> Array:
