@@ -15,7 +15,7 @@ reference, all with the same h. Penalties: acyclicity of A (NOTEARS), its absolu
 squared mean of h in the reference.
 
 As published (the numbers of the authors' code, as the causal chambers' benchmark runs it): one
-hidden layer of 512 leaky ReLU units with slope 0.2, Adam with a step of 0.0005, 100 epochs,
+hidden layer of 512 leaky ReLU units with slope 0.2, Adam, 100 epochs, best held-out weights,
 penalties 1e-5 (acyclicity), 1e-4 (absolute values) and 0.1 (mean), and A that starts at zero off
 its diagonal.
 
@@ -24,8 +24,11 @@ What differs from the paper and its code, and why:
 - The code pairs a row of the reference with one of an environment. Here batches are drawn from all
   rows, weighted so that reference and environment count alike: every row of the reference is set
   against every environment at once, and environments may differ in size.
-- Features are standardised, the step follows a cosine, and there are `n_restarts` draws of the
-  weights; those of the best held-out loss are kept, as in the code.
+- Features are standardised, and the step follows a cosine from 0.002 in batches of 512 (0.0005 and
+  64 in the code). There are `n_restarts` draws of the weights.
+- The coefficients of the log-odds take steps 30 times as large as the network's: with equal steps,
+  as published, the network bends itself around coefficients that hardly move, and then fits noise.
+  Measured: see `_FASTER`.
 - Edges are entries of A for latents of variance one of at least `edge_cut`, then the closest
   acyclic graph. The published evaluation keeps as many edges as the truth has.
 - What the loss cannot see is tested afterwards: it only knows quadratic forms of h, which does not
@@ -81,7 +84,13 @@ GUARANTEE = Guarantee(
 
 _MEAN_PENALTY = 0.1  # as published
 _BATCH = 512
-_LARGEST_CORRELATION, _LARGEST_DEVIATION, _LEAST_ADVANTAGE = 0.2, 0.06, 0.02
+# Steps of the log-odds are so many times those of the network. Three latents, leaky ReLU map, 5,000
+# rows an environment, seeds 0 and 1: MCC 0.98 and 0.97 instead of 0.96 and 0.88, wrong edges none
+# instead of 0 and 2.
+_FASTER = 30.0
+# Fits with MCC above 0.97 (seeds 0 to 2) had correlations of at most 0.21 and deviations of at most
+# 0.11; those below 0.9 had 0.31 to 0.47, and 0.12 to 0.24.
+_LARGEST_CORRELATION, _LARGEST_DEVIATION, _LEAST_ADVANTAGE = 0.2, 0.1, 0.02
 
 
 class LogOdds(NamedTuple):
@@ -116,10 +125,15 @@ class LogOdds(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The embedding h, and the log-odds."""
+    """The embedding h, and the log-odds, which are stored so that they learn faster."""
 
     embedding: MLP
-    log_odds: LogOdds
+    stored_odds: LogOdds
+
+    @property
+    def log_odds(self) -> LogOdds:
+        """The log-odds in their own units."""
+        return LogOdds(*(_FASTER * part for part in self.stored_odds))
 
 
 @dataclass(frozen=True)
@@ -141,7 +155,7 @@ class ContrastiveLoss:
         """Draw the network; the log-odds start without any effect."""
         n = self.n_latents
         hidden = [self.width] * self.depth
-        ones = jnp.ones(n)
+        ones = jnp.ones(n) / _FASTER
         return Model(
             MLP.random(key, [self.n_features, *hidden, n]),
             LogOdds(jnp.zeros(n), ones, ones, ones, jnp.zeros((n, n))),
@@ -230,7 +244,7 @@ def contrastive_crl(
     training = train(
         objective, data, settings, seed=seed, checkpoint=checkpoint, description="ContrastiveCRL"
     )
-    embedding, log_odds = training.params
+    embedding, log_odds = training.params.embedding, training.params.log_odds
     raw = _encoder(embedding, scaling, np.zeros(n), np.ones(n))(X)
     units = Scaling.of(raw[codes == 0])
     effects = np.asarray(log_odds.effects, dtype=float) * (1 - np.eye(n))
