@@ -3,6 +3,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -93,8 +94,6 @@ def test_cycles_and_effects_are_penalised():
 
 
 def _key() -> Any:
-    import jax
-
     return jax.random.key(0)
 
 
