@@ -5,7 +5,7 @@ import pytest
 from crlearn import methods, published
 from crlearn.estimators import ESTIMATORS
 
-SCORE_BASED = {"LSCALEI", "UMNICRL", "ScoreLayers"}
+SCORE_BASED = {"LSCALEI", "UMNICRL", "GSCALEI", "ScoreLayers"}
 
 
 def test_ours_and_the_published_ones_are_there():

@@ -24,6 +24,8 @@ from crlearn import (
     PCABaseline,
 )
 from crlearn.data import (
+    Intervention,
+    make_coupled_interventional,
     make_linear_interventional,
     make_multi_domain,
     make_multi_node,
@@ -34,9 +36,10 @@ from crlearn.data import (
 from crlearn.estimators import ESTIMATORS
 from crlearn.exceptions import AssumptionWarning
 from crlearn.metrics import evaluate
-from crlearn.published import EBCRL, LSCALEI, UMNICRL, ScoreLayers
+from crlearn.published import EBCRL, GSCALEI, LSCALEI, UMNICRL, ContrastiveCRL, ScoreLayers
 
 Fit = Callable[[], Any]
+LARGE_STEP_OF_LOG_ODDS = 0.3  # as below, where cycles are penalised exponentially
 LARGE_STEP = 4.0  # most restarts diverge; with a tenth of it none does
 
 
@@ -311,6 +314,46 @@ def gaussian_latents() -> Any:
     return layers(np.random.default_rng(0).normal(size=(200, 2)))
 
 
+def two_hard_each(change: Any = lambda X, y: (X, y), **options: Any) -> Any:
+    """One-hot score differences behind tanh; the world is one of independent latents."""
+    world: Any = make_coupled_interventional(2, 4, 500, graph="empty", random_state=0)
+    X, y = change(world.X, world.y)
+    settings = {"decoder": "tanh", "scores": "gaussian", "n_steps": 1000, "random_state": 0}
+    return GSCALEI(**{**settings, **options}).fit(X, y)
+
+
+def much_at_once_for_networks() -> Any:
+    """A network that is hardly trained, without one of the environments, in too large steps."""
+    world: Any = make_coupled_interventional(2, 4, 100, graph="empty", random_state=0)
+    rows = (world.y < 4) & ((world.y != 3) | (np.cumsum(world.y == 3) <= 2))
+    model = GSCALEI(2, scores=lambda X, environment: X * environment, n_steps=3, random_state=0)
+    return model.fit(far_from_zero(world.X[rows]), world.y[rows] + 1)
+
+
+@cache
+def moved_means() -> Any:
+    moved = [Intervention(i, "hard", mean=1.5, variance_factor=0.5) for i in range(2)]
+    graph, mixing = np.array([[0, 1], [0, 0]]), "leaky_relu"
+    return make_world(
+        2, 4, 1500, graph=graph, mixing=mixing, interventions=[None, *moved], random_state=0
+    )
+
+
+def contrastive(**options: Any) -> Any:
+    settings = {"width": 64, "max_epochs": 60, "random_state": 0}
+    return ContrastiveCRL(**{**settings, **options}).fit(moved_means().X, moved_means().y)
+
+
+def contrastive_much_at_once() -> Any:
+    """Labels at random, an environment of two rows, and steps that are too large."""
+    X, y = far_from_zero(moved_means().X), np.arange(len(moved_means().X)) % 2
+    y[:2] = 2
+    model = ContrastiveCRL(
+        width=4, max_epochs=2, n_restarts=4, learning_rate=LARGE_STEP_OF_LOG_ODDS, random_state=0
+    )
+    return model.fit(X, y + 1)
+
+
 not_iterated = partial(EBCRL, max_iter=0)
 
 
@@ -324,6 +367,8 @@ HOLD: dict[str, Fit] = {
     "EmpiricalBayesCRL": lambda: denoised(EmpiricalBayesCRL),
     "LSCALEI": lambda: by_scores(LSCALEI, interventions),
     "UMNICRL": lambda: by_scores(UMNICRL, sets),
+    "GSCALEI": two_hard_each,
+    "ContrastiveCRL": contrastive,
     "ScoreLayers": layers,
     "EBCRL": lambda: denoised(EBCRL, max_iter=200),
 }
@@ -424,6 +469,32 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("UMNICRL", "latents show in the scores"): lambda: by_scores(
         UMNICRL, sets, lambda X, y: (100 * X, y)
     ),
+    **{
+        ("GSCALEI", check): much_at_once_for_networks
+        for check in (
+            "columns vary",
+            "reference environment",
+            "environment sizes",
+            "two environments for each latent",
+            "X is reconstructed",
+            "score differences are one-hot",
+        )
+    },
+    ("GSCALEI", "rank of X"): lambda: two_hard_each(
+        lambda X, y: (np.tanh(with_noise(np.arctanh(X))), y), n_latents=2
+    ),
+    **{
+        ("ContrastiveCRL", check): contrastive_much_at_once
+        for check in (
+            "columns vary",
+            "reference environment",
+            "environment sizes",
+            "interventions are visible",
+            "latents are Gaussian",
+            "noises are uncorrelated",
+            "training stayed finite",
+        )
+    },
     ("ScoreLayers", "columns vary"): lambda: layers(far_from_zero(chain(200))),
     ("ScoreLayers", "rank of X"): lambda: layers(measured(200)),
     ("ScoreLayers", "data are not Gaussian"): gaussian_latents,
@@ -440,6 +511,10 @@ NEVER = {
     ("MultiNodeCRL", "environment sizes"): "small environments are refused",
     ("LSCALEI", "environment sizes"): "small environments are refused",
     ("UMNICRL", "environment sizes"): "small environments are refused",
+    (
+        "GSCALEI",
+        "training stayed finite",
+    ): "steps are small, and rows and scores are in fixed units",
 }
 
 
