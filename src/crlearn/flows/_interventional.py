@@ -67,7 +67,7 @@ class InterventionalObjective:
     free
         Share of the training in which every environment has means and variances of its own.
     settled
-        Share of the training after which targets and order stay.
+        Share of the training after which targets and order stay; 0: they are those of the start.
     """
 
     n_latents: int
@@ -120,7 +120,9 @@ class InterventionalObjective:
         return jnp.concatenate([linear, jnp.tanh(inputs[0]), bends], axis=-1)
 
     def _ridge(self, progress: Float[Array, ""]) -> Float[Array, ""]:
-        """Mechanisms are held back at first, so that they do not explain what the encoder should."""
+        """Hold mechanisms back at first: they must not explain what the encoder should."""
+        if not self.settled:
+            return jnp.asarray(_WEAK_RIDGE)
         middle = 0.5 * (self.free + self.settled)
         share = jnp.clip((progress - self.free) / (middle - self.free), 0, 1)
         return _STRONG_RIDGE * (_WEAK_RIDGE / _STRONG_RIDGE) ** share
@@ -129,7 +131,7 @@ class InterventionalObjective:
         self, params: Parameters, rows: NDArray[np.floating], progress: float
     ) -> Parameters | None:
         """Find targets and order anew, once the free start is over and until they are settled."""
-        if not self.free <= progress <= self.settled:
+        if not self.settled or not self.free <= progress <= self.settled:
             return None
         z = np.asarray(params.flow(rows), dtype=float)
         known = Structure(np.asarray(params.own), np.asarray(params.before))

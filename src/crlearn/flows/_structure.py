@@ -68,8 +68,8 @@ class Structure:
 class NodeRegressions:
     """Regressions of latents on sets of others, from the moments of one set of features.
 
-    Features are functions of one latent (itself, bent, squashed) and of pairs (sums and differences,
-    bent); a set of predecessors has those that it supports.
+    Features are functions of one latent (itself, bent, squashed) and of pairs (their sum and their
+    difference, bent); a set of predecessors has those that it supports.
     """
 
     def __init__(self, z: Rows, shares: NDArray[np.floating], *, linear: bool) -> None:
@@ -86,7 +86,7 @@ class NodeRegressions:
         return self._regression(latent, others, own)[1]
 
     def costs(self, own: BoolMatrix) -> Matrix:
-        """Return what each latent costs after each set of others; see `crlearn.graph.best_order`."""
+        """Return what each latent costs after each set of others (`crlearn.graph.best_order`)."""
         n = self.n_latents
         costs = np.zeros((2**n, n))
         left_alone = self.shares @ ~own
@@ -97,27 +97,73 @@ class NodeRegressions:
                     costs[others, latent] = 0.5 * left_alone[latent] * np.log(variance)
         return costs
 
-    def surprise(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
+    def gains(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
         """Return how much better a mean and a variance of its own explain each latent.
 
-        In nats a row, for each environment; the mechanism is fitted where a latent is left alone.
+        In nats a row, for each environment; mechanisms are fitted where latents are left alone.
         """
-        n = self.n_latents
-        gains = np.zeros((len(self.shares), n))
-        for latent in range(n):
-            if not (~own[:, latent]).any():
-                continue
-            others = int(before[:, latent] @ (1 << np.arange(n)))
-            coefficients, variance = self._regression(latent, others, own)
+        return self._by_environment(before, own, residual=False)
+
+    def changes(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
+        """Return how far what a mechanism leaves unexplained changes in each environment.
+
+        In nats a row: what a mean and a variance of its own for the residual would gain; 0 where
+        an environment intervenes on the latent.
+        """
+        return np.where(own, 0.0, self._by_environment(before, own, residual=True))
+
+    def _by_environment(self, before: BoolMatrix, own: BoolMatrix, *, residual: bool) -> Matrix:
+        gains = np.zeros(own.shape)
+        for latent in np.flatnonzero(~own.all(axis=0)):
+            coefficients, variance = self._regression(latent, _bits(before[:, latent]), own)
+            explained = coefficients if residual else np.eye(len(coefficients))[self._column(latent)]
             for e, moments in enumerate(self.moments):
                 squares = coefficients @ moments @ coefficients
-                mean, second = (
-                    moments[0, self._column(latent)],
-                    moments.diagonal()[self._column(latent)],
-                )
-                spread = max(second - mean**2, 1e-12)
-                gains[e, latent] = 0.5 * (squares / variance - 1 + np.log(variance / spread))
+                spread = explained @ moments @ explained - (moments[0] @ explained) ** 2
+                ratio = squares / variance
+                gains[e, latent] = 0.5 * (ratio - 1 + np.log(variance / max(spread, 1e-12)))
         return gains
+
+    def dependence(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
+        """Return how well predecessors explain each latent where an intervention cuts it off.
+
+        In nats a row, beyond chance; 0 where an environment leaves the latent alone.
+        """
+        found = np.zeros(own.shape)
+        for e, latent in np.argwhere(own):
+            alone = np.ones_like(own)
+            alone[e, latent] = False
+            others = _bits(before[:, latent])
+            free = self.residual_variance(latent, 0, alone)
+            n_used = int(((self.supports & ~others) == 0).sum())
+            explained = 0.5 * np.log(free / self.residual_variance(latent, others, alone))
+            found[e, latent] = max(explained - 0.5 * n_used / len(self.z), 0.0)
+        return found
+
+    def parents(self, before: BoolMatrix, own: BoolMatrix, least: float) -> BoolMatrix:
+        """Return the graph: predecessors that explain at least so many nats a row are parents.
+
+        The least of them is left out, one at a time, as long as that costs less.
+        """
+        graph = before.copy()
+        for latent in np.flatnonzero(~own.all(axis=0)):
+            while graph[:, latent].any():
+                effects = self.effects(graph, latent, own)
+                weakest = min(effects, key=effects.__getitem__)
+                if effects[weakest] >= least:
+                    break
+                graph[weakest, latent] = False
+        return graph
+
+    def effects(self, graph: BoolMatrix, latent: int, own: BoolMatrix) -> dict[int, float]:
+        """Return what each parent of a latent explains that the others do not, in nats a row."""
+        all_of_them = _bits(graph[:, latent])
+        least = self.residual_variance(latent, all_of_them, own)
+        return {
+            int(i): 0.5
+            * float(np.log(self.residual_variance(latent, all_of_them & ~(1 << i), own) / least))
+            for i in np.flatnonzero(graph[:, latent]).tolist()
+        }
 
     def _column(self, latent: int) -> int:
         return 1 + self.n_features + latent
@@ -136,6 +182,10 @@ class NodeRegressions:
         residual[used] = -solution
         residual[self._column(latent)] = 1.0
         return residual, max(float(residual @ moments @ residual), 1e-12)
+
+
+def _bits(members: NDArray[np.bool_]) -> int:
+    return int(members @ (1 << np.arange(len(members))))
 
 
 def _features(z: Rows, *, linear: bool) -> tuple[Rows, NDArray[np.intp]]:
@@ -161,9 +211,8 @@ def revised(
     if before.is_free:
         own = assigned(marginal_gains(z, assignment.reference), assignment, None)
     else:
-        own = assigned(regressions.surprise(before.before, before.own), assignment, before.own)
-    order = best_order(regressions.costs(own))
-    return Structure(own, earlier(order))
+        own = assigned(regressions.gains(before.before, before.own), assignment, before.own)
+    return Structure(own, earlier(best_order(regressions.costs(own))))
 
 
 def earlier(order: NDArray[np.intp]) -> BoolMatrix:

@@ -281,6 +281,16 @@ def put_together(objective: Objective, weights: Weights, fixed: PyTree[Array]) -
     return eqx.combine(_unflatten(trained, weights), fixed, no_array)
 
 
+def starting_at(state: State, params: Params) -> State:
+    """Give every restart the same weights."""
+    everywhere = partial(jax.tree.map, lambda old, new: jnp.broadcast_to(new, old.shape))
+    weights, fixed = _taken_apart(jax.tree.map(jnp.asarray, params))
+    weights = everywhere(state.weights, weights)
+    return state._replace(
+        weights=weights, best_weights=weights, fixed=everywhere(state.fixed, fixed)
+    )
+
+
 def with_fixed(state: State, row: int, params: Params) -> State:
     """Give a restart the arrays that are not trained of `params`; its best loss starts anew."""
     fixed = _taken_apart(params)[1]
