@@ -35,8 +35,9 @@ class FlowFit:
     loss
         Minus its held-out log-likelihood a row, up to a constant.
     agreements, gaps
-        Of the other restarts, the best first: correlation of their latents with the answer's, and
-        the nats a row by which their held-out likelihood is lower.
+        Of the other restarts, the best first: correlation of their latents with the answer's (those
+        that are fitted to them, if an affine map is left open), and the nats a row by which their
+        held-out likelihood is lower.
     history, stopped, skipped_steps, retried
         See `crlearn.train.Training`.
     """
@@ -62,6 +63,7 @@ def fit_flow(
     n_restarts: int,
     seed: int,
     start: Any = None,
+    affine: bool = False,
     checkpoint: str | Path | None = None,
     description: str = "flow",
 ) -> FlowFit:
@@ -79,6 +81,8 @@ def fit_flow(
         Of everything random.
     start
         Parameters to start from; None: as the objective draws them.
+    affine
+        Whether the objective leaves an affine map open.
     checkpoint
         File from which an interrupted training goes on.
     description
@@ -112,7 +116,7 @@ def fit_flow(
         flow=found.params.flow,
         params=found.params,
         loss=found.loss,
-        agreements=tuple(agreement_of_latents(answer, other) for other in others),
+        agreements=tuple(_agreement(answer, other, affine=affine) for other in others),
         gaps=tuple(float(loss - found.loss) for loss in losses[1 : 1 + len(others)]),
         history=found.history,
         stopped=found.stopped,
@@ -141,9 +145,13 @@ def _stacked(parts: Sequence[Matrix]) -> NDArray[np.float32]:
     return np.stack(repeated, axis=1).astype(np.float32)
 
 
-def agreement_of_latents(one: Matrix, other: Matrix) -> float:
-    """Return the mean correlation of latents that are matched one to one."""
+def _agreement(one: Matrix, other: Matrix, *, affine: bool) -> float:
+    """Return the mean correlation of latents that are matched one to one, or fitted."""
     n = one.shape[1]
+    if affine:
+        one, other = one - one.mean(axis=0), other - other.mean(axis=0)
+        left = one - other @ np.linalg.lstsq(other, one, rcond=None)[0]
+        return float(np.sqrt(np.clip(1 - left.var(axis=0) / one.var(axis=0), 0, 1)).mean())
     correlations = np.abs(np.corrcoef(one.T, other.T)[:n, n:])
     matched = linear_sum_assignment(-correlations)
     return float(correlations[matched].mean())

@@ -116,7 +116,9 @@ class NodeRegressions:
         gains = np.zeros(own.shape)
         for latent in np.flatnonzero(~own.all(axis=0)):
             coefficients, variance = self._regression(latent, _bits(before[:, latent]), own)
-            explained = coefficients if residual else np.eye(len(coefficients))[self._column(latent)]
+            explained = (
+                coefficients if residual else np.eye(len(coefficients))[self._column(latent)]
+            )
             for e, moments in enumerate(self.moments):
                 squares = coefficients @ moments @ coefficients
                 spread = explained @ moments @ explained - (moments[0] @ explained) ** 2

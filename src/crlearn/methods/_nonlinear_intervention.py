@@ -41,6 +41,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -54,7 +55,6 @@ from crlearn.flows import (
     GaussianObjective,
     InterventionalObjective,
     NodeRegressions,
-    Parameters,
     earlier,
     fit_flow,
 )
@@ -182,6 +182,7 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         n_steps=budget.n_steps,
         learning_rate=_LINEAR_LEARNING_RATE,
         n_restarts=budget.n_restarts,
+        affine=True,
         checkpoint=budget.checkpoint,
         description="NonlinearInterventionCRL, Gaussians",
         **options,
@@ -196,9 +197,17 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         matrices=np.concatenate([free.flow.matrices[:-1], last[None]]).astype(np.float32),
         offsets=np.concatenate([free.flow.offsets[:-1], offset[None]]).astype(np.float32),
     )
-    start = Parameters(flow, np.zeros((2, n, 0, n), np.float32), unmixed.targets, earlier(order))
     objective = InterventionalObjective(
-        n, _shares(rows), assignment, n_features=0, n_blocks=len(flow.directions), settled=0.0
+        n,
+        _shares(rows),
+        assignment,
+        n_features=0,
+        n_components=1,
+        n_blocks=len(flow.directions),
+        settled=0.0,
+    )
+    start = objective.init(jax.random.key(0))._replace(
+        flow=flow, own=unmixed.targets, before=earlier(order)
     )
     fit = fit_flow(
         rows,
@@ -222,9 +231,7 @@ def _unmixed(rows: Sequence[Matrix], assignment: Assignment, seed: int) -> Fit:
     white = [(part - centre) @ root for part in rows]
     n, rng = len(centre), np.random.default_rng(seed)
     latent = _grouped(assignment, Moments.of(white), n, rng)
-    fit = fit_interventional(
-        white, pools_of(latent, n), hard=True, mechanisms="linear", rng=rng
-    )
+    fit = fit_interventional(white, pools_of(latent, n), hard=True, mechanisms="linear", rng=rng)
     return replace(fit, H=fit.H @ root.T)
 
 

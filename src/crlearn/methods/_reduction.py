@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
-import jax
+import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.config import numerics
 from crlearn.flows import Links, SmoothFlow, learn_links
 from crlearn.inputs import components_of
-from crlearn.nets import evaluate
+from crlearn.nets import apply_in_blocks, evaluate
 from crlearn.result import Check, LinearDecoder, LinearEncoder
 from crlearn.tags import stored
 
@@ -24,7 +24,6 @@ ReductionName = Literal["auto", "linear", "links"]
 _NOTHING_LEFT = 1e-3
 # Links are worth their while if they bring that share down by this factor.
 _WORTHWHILE = 0.25
-_ROWS_PER_BLOCK = 8192
 
 
 @stored("encoder/composed")
@@ -78,11 +77,12 @@ class FlowInverse:
         encoder = self.encoder
         z = np.empty_like(np.asarray(Z, dtype=float))
         z[:, encoder.columns] = np.asarray(Z) * encoder.scale + encoder.mean
-        starts = range(0, max(len(z), 1), _ROWS_PER_BLOCK)
-        with numerics():
-            undo = jax.jit(encoder.flow.inverse)
-            blocks = [np.asarray(undo(z[start : start + _ROWS_PER_BLOCK])) for start in starts]
-        return np.concatenate(blocks).astype(float)
+        return np.asarray(apply_in_blocks(partial(_undone, encoder.flow), z), dtype=float)
+
+
+@eqx.filter_jit
+def _undone(flow: SmoothFlow, z: Any) -> Any:
+    return flow.inverse(z)
 
 
 @stored("decoder/links")
@@ -135,7 +135,7 @@ def reduce(X: Matrix, n_latents: int | None, kind: ReductionName, seed: int) -> 
     seed
         Of the links.
     """
-    span, rank, checks = components_of(X, n_latents)
+    span, _, checks = components_of(X, n_latents)
     n = span.n_latents
     plain = Reduction(span, LinearDecoder.undoing(span, X), checks)
     left_out = _left_out(X, plain)
@@ -174,6 +174,4 @@ def _checked(reduction: Reduction, left_out: float) -> Reduction:
         True,
         f"{n} principal components {how}; {left_out:.2g} of the variance lies outside of them",
     )
-    return Reduction(
-        reduction.encoder, reduction.decoder, (*reduction.checks, note), reduction.links
-    )
+    return replace(reduction, checks=(*reduction.checks, note))
