@@ -76,8 +76,9 @@ def test_loss_counts_reference_and_environments_alike():
     objective = ContrastiveLoss(2, 1, 3, 1, 0.0, 0.0, weights=(4 / 3, 4.0))
     model = objective.init(_key())
     even = model._replace(stored_odds=LogOdds(*(0 * part for part in model.stored_odds)))
-    x = np.zeros((4, 2))
-    loss = objective.loss(even, (x, np.array([0, 0, 0, 1])), _key(), np.zeros(()))  # type: ignore[arg-type]
+    batch: Any = (np.zeros((4, 2)), np.array([0, 0, 0, 1]))
+    end: Any = np.ones(())
+    loss = objective.loss(even, batch, _key(), end)
     assert float(loss) == pytest.approx(2 * np.log(2), rel=1e-5)
 
 
@@ -87,10 +88,10 @@ def test_cycles_and_effects_are_penalised():
         ContrastiveLoss(2, 2, 3, 1, *weights, weights=(1.0, 1.0, 1.0))
         for weights in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
     )
-    assert float(none._penalty(effects)) == 0  # type: ignore[arg-type]
-    assert float(sparse._penalty(effects)) == pytest.approx(0.5, rel=1e-5)  # type: ignore[arg-type]
+    assert float(none._penalty(effects)) == 0
+    assert float(sparse._penalty(effects)) == pytest.approx(0.5, rel=1e-5)
     expected = 2 * np.cosh(0.3 * 0.2) - 2
-    assert float(cyclic._penalty(effects)) == pytest.approx(expected, abs=1e-5)  # type: ignore[arg-type]
+    assert float(cyclic._penalty(effects)) == pytest.approx(expected, abs=1e-5)
 
 
 def _key() -> Any:

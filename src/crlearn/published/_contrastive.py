@@ -181,7 +181,7 @@ class ContrastiveLoss:
         penalty = self._penalty(params.log_odds.effects) + _MEAN_PENALTY * (mean**2).sum()
         return entropy / self.n_latents + penalty
 
-    def _penalty(self, effects: Float[Array, "n n"]) -> Float[Array, ""]:
+    def _penalty(self, effects: Float[AnyArray, "n n"]) -> Float[Array, ""]:
         beside = effects * (1 - jnp.eye(self.n_latents))
         cycles = jnp.trace(jax.scipy.linalg.expm(beside**2)) - self.n_latents
         return self.sparsity * jnp.abs(beside).sum() + self.acyclicity * cycles
