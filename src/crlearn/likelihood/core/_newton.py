@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
@@ -26,7 +26,7 @@ State = TypeVar("State")
 STEPS_OF_A_CHANGE = 20  # enough where the start is the optimum of a similar model
 # Shares of the Hessian's diagonal.
 _SMALLEST_CURVATURE = 1e-6
-_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e8
+_FIRST_DAMPING, LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e8
 _LESS, _MORE = 0.1, 8.0  # damping after a step that lowers the value, and after one that does not
 
 
@@ -70,13 +70,18 @@ class Expansion:
 
     def _solved(self, gradients: Matrix, damping: float) -> Matrix:
         """Return the gradients divided by the damped Hessian."""
-        try:  # ten times as fast as eigenvalues, and the same without negative curvature
-            factor = cho_factor(self.hessian + np.diag(damping * self.size), check_finite=False)
-            return cho_solve(factor, gradients.T, check_finite=False).T
-        except np.linalg.LinAlgError:
-            curvature, axes, unit = self._spectrum
-            size = np.maximum(np.abs(curvature), _SMALLEST_CURVATURE) + damping
-            return ((gradients / unit) @ axes / size) @ axes.T / unit
+        if not len(self.hessian):
+            return gradients
+        damped = np.array(self.hessian)
+        damped.flat[:: len(damped) + 1] += damping * self.size
+        # Ten times as fast as eigenvalues, and the same without negative curvature. LAPACK itself:
+        # what scipy does around it takes longer than a small matrix.
+        factor, failed = dpotrf(damped, clean=False)
+        if not failed:
+            return dpotrs(factor, gradients.T)[0].T
+        curvature, axes, unit = self._spectrum
+        size = np.maximum(np.abs(curvature), _SMALLEST_CURVATURE) + damping
+        return ((gradients / unit) @ axes / size) @ axes.T / unit
 
     @cached_property
     def _spectrum(self) -> tuple[Vector, Matrix, Vector]:
@@ -95,6 +100,7 @@ def descend(
     tolerance: float,
     longest: float = np.inf,
     first: Expansion | None = None,
+    damping: float = _FIRST_DAMPING,
 ) -> tuple[State, float]:
     """Minimise until a step gains less than the tolerance; return the state and its value.
 
@@ -110,8 +116,10 @@ def descend(
         Largest entry of a step.
     first
         Expansion at the start, if it is known.
+    damping
+        Of the first step: none is needed where the function is convex.
     """
-    state, point, damping = start, expand(start) if first is None else first, _FIRST_DAMPING
+    state, point = start, expand(start) if first is None else first
     for steps_left in reversed(range(max_steps)):
         found = _lower(state, point, value, move, damping, longest)
         if found is None:
@@ -136,7 +144,7 @@ def _lower(
         candidate = move(state, point.step(damping, longest))
         reached = value(candidate)
         if reached < point.value:
-            return candidate, reached, max(_LESS * damping, _LEAST_DAMPING)
+            return candidate, reached, max(_LESS * damping, LEAST_DAMPING)
         damping *= _MORE
     return None
 
