@@ -51,7 +51,7 @@ Masks = NDArray[np.floating]
 _MOST_STEPS = 100
 _TOLERANCE = 1e-11  # of F, which is of order one
 _WORST_VARIANCE = 1e100
-_TRIES = 6  # before a calibrated test may end it, too
+ENOUGH_TRIES = 6  # before a calibrated test may end it, too
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ class LinearModel:
         if chi2.sf(ratio, max(freedom, 1)) > FITS:
             return True
         calibrated = overall_weights(self.moments).calibrated(ratio, freedom)
-        return n_tries >= _TRIES and bool(chi2.sf(calibrated, max(freedom, 1)) > FITS)
+        return n_tries >= ENOUGH_TRIES and bool(chi2.sf(calibrated, max(freedom, 1)) > FITS)
 
     def _ratio(self, value: float) -> float:
         """Return the likelihood ratio to the saturated model as it is."""
