@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 from scipy.linalg import cho_factor, cho_solve
 
-from crlearn.likelihood.core._newton import LEAST_DAMPING, Expansion, descend
+from crlearn.likelihood.core._newton import Expansion, descend
 
 Vector = NDArray[np.floating]
 Matrix = NDArray[np.floating]
@@ -170,7 +170,7 @@ class _Histogram:
             lambda weights, step: weights + step,
             max_steps=_MOST_STEPS,
             tolerance=_ENOUGH,
-            damping=LEAST_DAMPING,
+            damping=0.0,
         )
         seen = information(rates(weights))
         effective = np.trace(cho_solve(cho_factor(seen + fixed), seen))

@@ -17,16 +17,18 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg import get_lapack_funcs
 
 Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
 State = TypeVar("State")
 
+_factorised, _solved_by = get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
+
 STEPS_OF_A_CHANGE = 20  # enough where the start is the optimum of a similar model
 # Shares of the Hessian's diagonal.
 _SMALLEST_CURVATURE = 1e-6
-_FIRST_DAMPING, LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e8
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e8
 _LESS, _MORE = 0.1, 8.0  # damping after a step that lowers the value, and after one that does not
 
 
@@ -76,9 +78,9 @@ class Expansion:
         damped.flat[:: len(damped) + 1] += damping * self.size
         # Ten times as fast as eigenvalues, and the same without negative curvature. LAPACK itself:
         # what scipy does around it takes longer than a small matrix.
-        factor, failed = dpotrf(damped, clean=False)
+        factor, failed = _factorised(damped, clean=False)
         if not failed:
-            return dpotrs(factor, gradients.T)[0].T
+            return _solved_by(factor, gradients.T)[0].T
         curvature, axes, unit = self._spectrum
         size = np.maximum(np.abs(curvature), _SMALLEST_CURVATURE) + damping
         return ((gradients / unit) @ axes / size) @ axes.T / unit
@@ -120,6 +122,7 @@ def descend(
         Of the first step: none is needed where the function is convex.
     """
     state, point = start, expand(start) if first is None else first
+    damping = max(damping, _LEAST_DAMPING)  # which is multiplied
     for steps_left in reversed(range(max_steps)):
         found = _lower(state, point, value, move, damping, longest)
         if found is None:
@@ -144,7 +147,7 @@ def _lower(
         candidate = move(state, point.step(damping, longest))
         reached = value(candidate)
         if reached < point.value:
-            return candidate, reached, max(_LESS * damping, LEAST_DAMPING)
+            return candidate, reached, max(_LESS * damping, _LEAST_DAMPING)
         damping *= _MORE
     return None
 

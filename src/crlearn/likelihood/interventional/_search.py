@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import (
@@ -165,7 +166,15 @@ def _linear_with_means(
 def _blames_means(
     shared: Moments, free: Moments, pool: IntMatrix, rng: np.random.Generator
 ) -> bool:
-    """Whether the model without an order, from its first start, is rejected for its means alone."""
+    """Whether the model without an order, from its first start, is rejected for its means alone.
+
+    Where all means are the same, none are to blame.
+    """
+    whole = np.linalg.inv(shared.pooled(shared.sizes))
+    centred = shared.means - shared.shares @ shared.means
+    distance = float(shared.sizes @ np.einsum("ei,ij,ej->e", centred, whole, centred))
+    if chi2.sf(distance, shared.means[1:].size) >= FITS:
+        return False
 
     def is_rejected(moments: Moments) -> bool:
         model = LinearModel(moments, pool, hard=False)
@@ -224,8 +233,9 @@ def _linear(
         model = LinearModel(moments, pool, hard)
         return model, fit_linear(model, rng, n_attempts=n_attempts)
     model, found = find_targets(moments, rng=rng, n_attempts=n_attempts)
+    test = model.goodness_of_fit(found)
     model, fit = pruned_with_alternatives(model, found, found.alternatives)
-    fit = in_causal_order(replace(fit, goodness_of_fit=model.goodness_of_fit(found)))
+    fit = in_causal_order(replace(fit, goodness_of_fit=test))
     assert fit.pool is not None
     return LinearModel(moments, fit.pool, hard=True), fit
 
@@ -244,8 +254,9 @@ def fit_linear(model: LinearModel, rng: np.random.Generator, *, n_attempts: int 
 
 def _sparse(model: LinearModel, best: Fit) -> Fit:
     """Take needless edges off the best order, and test the order."""
+    test = model.goodness_of_fit(best)
     _, fit = pruned_with_alternatives(model, best, best.alternatives)
-    return replace(fit, goodness_of_fit=model.goodness_of_fit(best))
+    return replace(fit, goodness_of_fit=test)
 
 
 def _far_rows(

@@ -134,8 +134,17 @@ class LinearModel:
         return Fit(H, graph, -self.n_rows * value, price, self.pool)
 
     def linearised(self, fit: Fit) -> Linearised:
-        """Return the model around a fit."""
-        return Linearised.at(fit.H, self.moments, self.pools, self.pool, self.masks(fit.graph))
+        """Return the model around a fit; that of the last fit is known."""
+        key = fit.H.tobytes(), fit.graph
+        if key not in self._around:
+            at = Linearised.at(fit.H, self.moments, self.pools, self.pool, self.masks(fit.graph))
+            self._around.clear()
+            self._around[key] = at
+        return self._around[key]
+
+    @cached_property
+    def _around(self) -> dict[tuple[bytes, Graph], Linearised]:
+        return {}
 
     def goodness_of_fit(self, fit: Fit, *, quick: bool = False) -> GoodnessOfFit:
         """Compare a fit with the saturated model, a Gaussian of its own for every environment.
