@@ -91,6 +91,15 @@ class TestDone:
         study = make_study(world="multi-domain", grid=[grid], evaluated_on="reference")
         assert "must be one of the environments" in str(execute(first_run(study), "tiny").error)
 
+    def test_segments_have_no_reference(self, make_study: MakeStudy):
+        """Every latent changes in each of them: all rows are evaluated."""
+        grid = {"kind": "segments", "n_latents": 2, "n_features": 3, "n_samples": 20}
+        study = make_study(world="broken", grid=[grid], evaluated_on="reference")
+        record = execute(first_run(study), "tiny")
+        world = WORLDS["broken"](**grid, random_state=0)
+        model = PCABaseline(n_latents=2).fit(world.X, world.y)
+        assert record.metrics["mcc"] == evaluate(model, world)["mcc"]
+
     def test_what_is_known_of_the_data_is_handed_over(
         self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch
     ):

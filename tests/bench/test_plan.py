@@ -111,8 +111,9 @@ class TestKeys:
         found = [(cell.label, cell.setting["n_samples"]) for cell in Plan.of(study, "quick").cells]
         assert found == [("PCABaseline", 20), ("ICABaseline", 20), ("PCABaseline", 40)]
 
-    def test_methods_run_in_their_own_settings_only(self, make_study: MakeStudy):
-        own = {"method": "ICABaseline", "only": {"n_samples": 40}}
+    @pytest.mark.parametrize("own_size", [40, [30, 40]])
+    def test_methods_run_in_their_own_settings_only(self, make_study: MakeStudy, own_size: Any):
+        own = {"method": "ICABaseline", "only": {"n_samples": own_size}}
         grid = [{"n_latents": 2, "n_features": 3, "n_samples": [20, 40]}]
         study = make_study(grid=grid, methods=[{"method": "PCABaseline"}, own])
         found = [(cell.label, cell.setting["n_samples"]) for cell in Plan.of(study, "quick").cells]

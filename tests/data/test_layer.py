@@ -33,7 +33,7 @@ def test_arrays_are_copied_and_read_only():
 
 @pytest.mark.parametrize("slope", [0.0, -0.5, np.nan])
 def test_slope_must_be_positive(slope):
-    with pytest.raises(ValueError, match="'slope' of a leaky ReLU must be positive"):
+    with pytest.raises(ValueError, match="'slope' of a leaky activation must be positive"):
         Layer(np.eye(2), activation="leaky_relu", slope=slope)
 
 

@@ -13,7 +13,7 @@ from crlearn.data import (
     tanh_mlp_mixing,
 )
 
-NAMES = ["gaussian", "well_conditioned", "orthonormal", "tanh", "tanh_mlp", "leaky_relu"]
+NAMES = ["gaussian", "well_conditioned", "orthonormal", "tanh", "tanh_mlp", "leaky_relu", "smooth"]
 LATENTS = np.random.default_rng(0).standard_normal((30, 3))
 
 
@@ -26,7 +26,7 @@ def test_inverse_is_exact_on_the_image(name, n_features):
     np.testing.assert_allclose(mixing.inverse(X), LATENTS, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "curved"])
 def test_jacobian_is_the_derivative(name, central_differences):
     mixing = make_mixing(name, 3, 5, 1)
     jacobian = mixing.jacobian(LATENTS)
@@ -34,7 +34,7 @@ def test_jacobian_is_the_derivative(name, central_differences):
     np.testing.assert_allclose(jacobian, central_differences(mixing, LATENTS), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "curved", "wide_mlp"])
 def test_same_seed_same_bits(name):
     first, second = (make_mixing(name, 3, 5, 4)(LATENTS) for _ in range(2))
     np.testing.assert_array_equal(first, second)
@@ -58,6 +58,21 @@ def test_leaky_relu_is_injective_even_when_deep():
 def test_leaky_relu_bends_the_manifold():
     X = leaky_relu_mixing(2, 6, 0)(np.random.default_rng(0).standard_normal((500, 2)))
     assert np.linalg.matrix_rank(X) > 2
+
+
+def test_curved_maps_span_more_directions_than_there_are_latents():
+    Z = np.random.default_rng(0).standard_normal((500, 2))
+    for name, rank in (("smooth", 2), ("curved", 6), ("wide_mlp", 6)):
+        assert np.linalg.matrix_rank(np.cov(make_mixing(name, 2, 6, 0)(Z).T)) == rank
+
+
+def test_wide_networks_have_pytorchs_default_weights():
+    layers = make_mixing("wide_mlp", 5, 20, 0).layers
+    assert [layer.weight.shape for layer in layers] == [(512, 5), *[(512, 512)] * 3, (20, 512)]
+    for layer in layers:
+        bound = layer.weight.shape[1] ** -0.5
+        assert 0.9 * bound < np.abs(layer.weight).max() <= bound
+        assert np.abs(layer.bias).max() <= bound
 
 
 def test_linear_kinds():

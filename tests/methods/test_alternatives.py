@@ -91,4 +91,10 @@ def test_structures_that_agree_leave_nothing_open():
 def test_a_single_latent_has_no_structure():
     check = determination_check(1, (other(0.1, 0.2),))
     assert check.passed
-    assert "no structure" in check.detail
+    assert "a single latent has no competing structure" in check.detail
+
+
+def test_nothing_was_met():
+    check = determination_check(4, (), subject="rotation")
+    assert check.passed
+    assert str(check) == "rotation is determined by the data: holds (no competing rotation was met)"

@@ -86,7 +86,8 @@ class TestRecovery:
         keep = (plain.y != 2) | (np.arange(len(y)) % 2 == 0)
         targets = {0: [], 1: [0, 1], 3: 2, 4: 3}
         model = EmpiricalBayesCRL(graph=plain.truth.graph, targets=targets, interventions="soft")
-        model.fit(plain.X[keep], y[keep])
+        with pytest.warns(AssumptionWarning, match="unmixing is determined by the data: fails"):
+            model.fit(plain.X[keep], y[keep])  # z0 and z1 are targets of the same environments
         assert model.transform(plain.X[keep], y[keep]).shape == (keep.sum(), 4)
 
     def test_new_rows_and_new_domains(self, data: Any):
@@ -109,6 +110,32 @@ class TestRecovery:
         true = data.truth.mixing(data.truth.Z)
         denoised = model.inverse_transform(model.transform(data.X, data.y))
         assert ((denoised - true) ** 2).mean() < 0.1 * ((data.X - true) ** 2).mean()
+
+
+class TestAlternatives:
+    def test_none_is_near_where_shifts_are_large(self, model: Any):
+        assert model.result_.alternatives == ()
+        assert model.result_.evidence_gap is None
+
+    @pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
+    def test_weak_interventions_leave_the_latents_open(self):
+        data = world(
+            intervened_mean=0.3, intervened_variance=4.0, observational=True, n_samples=200
+        )
+        result = fitted(data).result_
+        failed = [check.name for check in result.failed_checks]
+        assert "unmixing is determined by the data" in failed
+        assert result.evidence_gap is not None
+        assert result.evidence_gap < 5
+        best = result.alternatives[0]
+        assert best.is_another_answer
+        np.testing.assert_array_equal(best.adjacency, data.truth.graph)
+        assert result.guarantee.latents == "none"
+
+    def test_a_known_mixing_has_none(self, data: Any):
+        result = fitted(data, mixing=data.truth.mixing.matrix).result_
+        assert result.alternatives == ()
+        assert not any("determined by the data" in check.name for check in result.checks)
 
 
 class TestBadInput:

@@ -185,6 +185,26 @@ def test_independence_is_untested_where_no_environment_has_enough_rows():
     assert checks["latents are independent given y"].passed is None
 
 
+def check_of_restarts(model: IVAE) -> Any:
+    return next(check for check in model.result_.checks if check.name == "restarts agree")
+
+
+def test_restarts_that_were_after_the_same_latents(fitted: IVAE):
+    check = check_of_restarts(fitted)
+    assert check.passed
+    agreement = fitted.result_.details["restart_agreement"]
+    assert len(agreement) == 3
+    assert ((agreement > 0) & (agreement < 1)).all()
+    assert f"the best {agreement.max():.2f}" in check.detail
+
+
+@quiet
+def test_one_restart_says_nothing(world: Any):
+    check = check_of_restarts(tiny().fit(world.X, world.y))
+    assert check.passed is None
+    assert "raise n_restarts" in check.detail
+
+
 @quiet
 def test_divergence_is_reported(world: Any):
     with pytest.raises(DivergenceError):

@@ -132,6 +132,23 @@ def test_the_best_restart_is_kept(race: float):
     assert training.loss == pytest.approx(training.history["restart_loss"].min())
 
 
+@pytest.mark.parametrize("race", [0.2, 1.0])
+def test_the_other_restarts_come_back_best_first(race: float):
+    settings = replace(SETTINGS, n_restarts=8, race=race, max_epochs=20)
+    training = train(TwoValleys(), regression_data(100), settings, seed=3)
+    slopes = [params["slope"][0] for params in training.runners_up]
+    assert len(slopes) == 7
+    assert training.params["slope"][0] not in slopes
+    deep = [slope < 0 for slope in slopes]
+    assert deep == sorted(deep, reverse=True)  # those in the deeper valley come first
+    assert any(deep)
+    assert not all(deep)
+
+
+def test_one_restart_has_no_other():
+    assert train(Regression(), regression_data(), SETTINGS, seed=0).runners_up == ()
+
+
 def test_racing_does_not_change_the_course_of_the_leader():
     settings = replace(SETTINGS, n_restarts=4, race=1.0)
     to_the_end = train(Regression(), regression_data(), settings, seed=0)
@@ -246,6 +263,8 @@ class TestCheckpoint:
         resumed = train(Regression(), regression_data(), settings, seed=0, checkpoint=path)
         assert_same_bits(resumed.params, whole.params)
         assert_same_bits(resumed.history, whole.history)
+        assert_same_bits(resumed.runners_up, whole.runners_up)
+        assert len(resumed.runners_up) == n_restarts - 1
         assert resumed.stopped == whole.stopped
 
     def test_resumes_with_leaves_of_any_type(self, tmp_path: Any):

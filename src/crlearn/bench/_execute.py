@@ -226,13 +226,19 @@ def _exact_scores(world: Dataset, run: Run) -> Any:
 
 def _measure(model: Any, world: Dataset, cell: Cell) -> Evaluation:
     rows = world
-    if cell.evaluated_on == "reference" and world.environments:
+    if cell.evaluated_on == "reference" and _has_reference(world):
         rows = world.environment(0)
     scores = evaluate(model, rows, cell.metrics, unavailable="skip")
     bad = [name for name, value in scores.items() if not math.isfinite(value)]
     if bad:
         raise ValueError(f"The method ran, but {', '.join(bad)} is not a finite number.")
     return scores
+
+
+def _has_reference(world: Dataset) -> bool:
+    """Whether the first environment is observational; where all latents change in it, none is."""
+    truth = world.truth
+    return len(world.environments) > 0 and (truth is None or not truth.targets[0].all())
 
 
 def _noise_correlations(model: Any, world: Dataset) -> list[list[float]] | None:

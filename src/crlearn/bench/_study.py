@@ -49,7 +49,8 @@ class Entry:
     at_most
         Largest settings in which it runs; slow methods need not run in all of them.
     only
-        Settings in which alone it runs, where a study has several kinds of data.
+        Settings in which alone it runs, one value or several of each parameter, where a study has
+        several kinds of data.
     given_label
         The name in tables, if it is not that of the class and variant: published algorithms stand
         as variants beside the method of the same setting, and have its published values.
@@ -67,7 +68,9 @@ class Entry:
     def runs_in(self, setting: Mapping[str, Any]) -> bool:
         """Whether a setting is one of its own, and not too large."""
         small = all(setting.get(name, most) <= most for name, most in self.at_most.items())
-        return small and all(setting.get(name) == value for name, value in self.only.items())
+        return small and all(
+            setting.get(name) in _as_list(allowed) for name, allowed in self.only.items()
+        )
 
     @property
     def is_reference(self) -> bool:

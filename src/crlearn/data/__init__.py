@@ -53,11 +53,14 @@ from crlearn.data._mechanisms import (
 )
 from crlearn.data._mixing import (
     Mixing,
+    curved_mixing,
     leaky_relu_mixing,
     linear_mixing,
     make_mixing,
+    smooth_mixing,
     tanh_mixing,
     tanh_mlp_mixing,
+    wide_mlp_mixing,
 )
 from crlearn.data._node import Node
 from crlearn.data._noise import (
@@ -117,6 +120,7 @@ __all__ = [
     "Truth",
     "Uniform",
     "chain",
+    "curved_mixing",
     "empty",
     "erdos_renyi",
     "erdos_renyi_k",
@@ -145,12 +149,14 @@ __all__ = [
     "random_mechanism",
     "read_table",
     "simulate",
+    "smooth_mixing",
     "table_columns",
     "tanh_mixing",
     "tanh_mlp_mixing",
     "to_anndata",
     "to_pandas",
     "to_polars",
+    "wide_mlp_mixing",
     "write_table",
     "y_graph",
 ]

@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.data._dataset import Dataset
-from crlearn.data._interventional import make_linear_interventional, make_multi_node
+from crlearn.data._interventional import (
+    make_linear_interventional,
+    make_multi_domain,
+    make_multi_node,
+)
 from crlearn.data._observational import make_observational
 from crlearn.data._random import RandomState, independent_seeds
+from crlearn.data._segments import make_segments
 
 Matrix = NDArray[np.floating]
 Rng = np.random.Generator
+Kind = Literal["single-node", "multi-node", "observational", "multi-domain", "segments"]
+
+_DOMAIN_VARIANCE = 4.0  # of the noise of a latent, that of make_multi_domain
+_MEASUREMENT_NOISE = 0.5  # a quarter of a latent's own sd
+_SEGMENTS = 12  # the theory asks for 7 with three latents
 
 
 def _nothing(world: Dataset, rng: Rng) -> Dataset:
@@ -55,17 +65,12 @@ def _outliers(world: Dataset, rng: Rng) -> Dataset:
 
 def _missing(world: Dataset, rng: Rng) -> Dataset:
     """Leave the last environment out: nobody intervenes on one of the latents."""
-    assert world.y is not None
-    assert world.truth is not None
-    kept = world.subset(world.y != world.environments[-1])
-    assert kept.truth is not None
-    scms = kept.truth.scms
-    truth = replace(
-        kept.truth,
-        targets=kept.truth.targets[:-1],
-        scms=None if scms is None else scms[:-1],
-    )
-    return replace(kept, environments=world.environments[:-1], truth=truth)
+    return _first(world, world.n_environments - 1)
+
+
+def _few(world: Dataset, rng: Rng) -> Dataset:
+    """Keep one environment of four."""
+    return _first(world, world.n_environments // 4)
 
 
 def _mislabelled(world: Dataset, rng: Rng) -> Dataset:
@@ -75,6 +80,29 @@ def _mislabelled(world: Dataset, rng: Rng) -> Dataset:
     rows = rng.choice(len(y), len(y) // 5, replace=False)
     y[rows] = rng.permutation(y[rows])
     return replace(world, y=y)
+
+
+def _mistaken(world: Dataset, rng: Rng) -> Dataset:
+    """Let the last environment move the first latent, too, which nobody says of it."""
+    moves = np.zeros_like(_latents(world))
+    moves[world.y == world.environments[-1], 0] = 2 * _scale(world)[0]
+    return _moved(world, moves)
+
+
+def _uneven(world: Dataset, rng: Rng) -> Dataset:
+    """Add noise of another size to each feature, up to its standard deviation."""
+    sizes = rng.uniform(0, 1, world.n_features) * world.X.std(axis=0)
+    return replace(world, X=world.X + sizes * rng.standard_normal(world.X.shape))
+
+
+def _related(world: Dataset, rng: Rng) -> Dataset:
+    """Let each latent cause the next one, more in some environments than in others."""
+    Z = np.array(_latents(world))
+    for label in world.environments:
+        rows = world.y == label
+        for j in range(1, Z.shape[1]):
+            Z[rows, j] += rng.uniform(0, 2) * Z[rows, j - 1]
+    return _moved(world, Z - _latents(world))
 
 
 BREAKS: MappingProxyType[str, Callable[[Dataset, Rng], Dataset]] = MappingProxyType(
@@ -87,6 +115,10 @@ BREAKS: MappingProxyType[str, Callable[[Dataset, Rng], Dataset]] = MappingProxyT
         "outliers": _outliers,
         "missing environment": _missing,
         "wrong labels": _mislabelled,
+        "wrong targets": _mistaken,
+        "uneven noise": _uneven,
+        "related latents": _related,
+        "few environments": _few,
     }
 )
 
@@ -96,7 +128,7 @@ def make_broken(
     n_features: int = 20,
     n_samples: int = 5000,
     *,
-    kind: Literal["single-node", "multi-node", "observational"] = "single-node",
+    kind: Kind = "single-node",
     broken: str = "nothing",
     mechanism: str = "linear",
     intervention: Literal["hard", "soft"] = "hard",
@@ -112,14 +144,20 @@ def make_broken(
         Dimensions, and rows of each environment.
     kind
         Of the data: one intervention on each latent (`make_linear_interventional`), interventions
-        on sets of latents (`make_multi_node`), or none (`make_observational`, with standardised
-        latents on a random graph).
+        on sets of latents (`make_multi_node`), none (`make_observational`, with standardised
+        latents on a random graph), ``"multi-domain"``: noisy measurements of domains with known
+        targets (`make_multi_domain`, with an observational domain and so little noise that its
+        latents can be had with a correlation of 0.97), or ``"segments"``: twelve segments of
+        independent latents behind a nonlinear mixing (`make_segments`).
     broken
         ``"nothing"``; ``"1% noise"`` and ``"30% noise"`` of each feature's standard deviation;
         ``"curved mixing"``: features saturate; ``"batches"``: latents of each environment are
         moved by half a standard deviation; ``"outliers"``: one row of a hundred stands ten standard
-        deviations out; ``"missing environment"``: the last is left out; ``"wrong labels"``: one
-        label of five is drawn anew.
+        deviations out; ``"missing environment"``: the last is left out; ``"few environments"``: one
+        of four is kept; ``"wrong labels"``: one label of five is drawn anew; ``"wrong targets"``:
+        the last environment also moves the first latent, and nobody says so; ``"uneven noise"``:
+        each feature has noise of another size, up to its standard deviation;
+        ``"related latents"``: each causes the next one, more in some environments than in others.
     mechanism, intervention, variance_factor, noise
         Of the world; interventions are for those that have them.
     random_state
@@ -130,28 +168,32 @@ def make_broken(
             f"'broken' must be one of {', '.join(map(repr, BREAKS))}. Got {broken!r} instead."
         )
     world_seed, break_seed = independent_seeds(random_state, 2)
+    common: dict[str, Any] = {"noise": noise, "random_state": world_seed}
+    sizes = n_latents, n_features, n_samples
     if kind == "observational":
         world = make_observational(
-            n_latents,
-            n_features,
-            n_samples,
-            graph="er",
-            edge_probability=0.6,
-            mechanism=mechanism,
-            noise=noise,
-            random_state=world_seed,
+            *sizes, graph="er", edge_probability=0.6, mechanism=mechanism, **common
         )
+    elif kind == "multi-domain":
+        world = make_multi_domain(
+            *sizes,
+            mechanism=mechanism,
+            intervened_variance=variance_factor * _DOMAIN_VARIANCE,
+            noise_variance=_DOMAIN_VARIANCE,
+            measurement_noise=_MEASUREMENT_NOISE,
+            observational=True,
+            **common,
+        )
+    elif kind == "segments":
+        world = make_segments(*sizes, n_segments=_SEGMENTS, **common)
     else:
         make = make_linear_interventional if kind == "single-node" else make_multi_node
         world = make(
-            n_latents,
-            n_features,
-            n_samples,
+            *sizes,
             mechanism=mechanism,
             intervention=intervention,
             variance_factor=variance_factor,
-            noise=noise,
-            random_state=world_seed,
+            **common,
         )
     return BREAKS[broken](world, np.random.default_rng(break_seed))
 
@@ -167,6 +209,28 @@ def _scale(world: Dataset) -> Matrix:
 
 def _moved(world: Dataset, moves: Matrix) -> Dataset:
     """Move the latents, and with them what is seen of them."""
+    truth = world.truth
+    assert truth is not None
+    Z = truth.Z + moves
+    X = truth.mixing(Z)
+    if truth.measurement_noise:
+        X = X + (world.X - truth.mixing(truth.Z))
+    return replace(world, X=X, truth=replace(truth, Z=Z))
+
+
+def _first(world: Dataset, n_environments: int) -> Dataset:
+    """Keep so many environments, from the first on."""
+    assert world.y is not None
     assert world.truth is not None
-    Z = world.truth.Z + moves
-    return replace(world, X=world.truth.mixing(Z), truth=replace(world.truth, Z=Z))
+    labels = world.environments[:n_environments]
+    kept = world.subset(np.isin(world.y, np.array(labels)))
+    assert kept.truth is not None
+    scms = kept.truth.scms
+    truth = replace(
+        kept.truth,
+        targets=kept.truth.targets[:n_environments],
+        scms=None if scms is None else scms[:n_environments],
+    )
+    known = world.known_targets
+    known = None if known is None else known[:n_environments]
+    return replace(kept, environments=labels, known_targets=known, truth=truth)

@@ -11,9 +11,10 @@ from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
-ACTIVATIONS = ("identity", "tanh", "leaky_relu")
+ACTIVATIONS = ("identity", "tanh", "leaky_relu", "leaky_tanh")
 
 _ROWS_PER_BLOCK = 8192
+_MOST_NEWTON_STEPS = 100
 
 
 @stored("mixing/layer")
@@ -28,9 +29,10 @@ class Layer:
     bias
         Vector ``(outputs,)``, or None.
     activation
-        ``"identity"``, ``"tanh"`` or ``"leaky_relu"``.
+        ``"identity"``, ``"tanh"``, ``"leaky_relu"`` or ``"leaky_tanh"`` (``slope t + tanh t``).
     slope
-        Of the leaky ReLU below zero; positive, so that it can be inverted.
+        Of the leaky ReLU below zero, of the leaky tanh far out; positive, so that they can be
+        inverted.
     """
 
     weight: Matrix
@@ -51,7 +53,7 @@ class Layer:
             )
         if not self.slope > 0:
             raise ValueError(
-                f"The 'slope' of a leaky ReLU must be positive, or it has no inverse. "
+                f"The 'slope' of a leaky activation must be positive, or it has no inverse. "
                 f"Got {self.slope} instead."
             )
 
@@ -64,6 +66,8 @@ class Layer:
         """Apply the activation."""
         if self.activation == "tanh":
             return np.tanh(values)
+        if self.activation == "leaky_tanh":
+            return self.slope * values + np.tanh(values)
         if self.activation == "leaky_relu":
             return np.where(values > 0, values, self.slope * values)
         return values
@@ -72,6 +76,8 @@ class Layer:
         """Slope of the activation at each value."""
         if self.activation == "tanh":
             return 1 - np.tanh(values) ** 2
+        if self.activation == "leaky_tanh":
+            return self.slope + 1 - np.tanh(values) ** 2
         if self.activation == "leaky_relu":
             return np.where(values > 0, 1.0, self.slope)
         return np.ones_like(values)
@@ -84,6 +90,8 @@ class Layer:
         values = outputs
         if self.activation == "leaky_relu":
             values = np.where(outputs > 0, outputs, outputs / self.slope)
+        if self.activation == "leaky_tanh":
+            values = self._inverse_of_leaky_tanh(outputs)
         return self._without_bias(values) @ np.linalg.pinv(self.weight).T
 
     def _inverse_of_tanh(self, outputs: Matrix) -> Matrix:
@@ -99,6 +107,16 @@ class Layer:
             np.array_split(1 - outputs**2, n_blocks), np.array_split(values, n_blocks), strict=True
         )
         return np.concatenate([_weighted_least_squares(self.weight, *block) for block in blocks])
+
+    def _inverse_of_leaky_tanh(self, outputs: Matrix) -> Matrix:
+        """Newton's method from below: the function is concave above zero, and odd."""
+        values = outputs / (1 + self.slope)
+        for _ in range(_MOST_NEWTON_STEPS):
+            step = (outputs - self.activate(values)) / self.derivative(values)
+            values = values + step
+            if np.abs(step).max(initial=0.0) <= 4 * np.spacing(np.abs(values).max(initial=1.0)):
+                break
+        return values
 
     def _without_bias(self, values: Matrix) -> Matrix:
         return values if self.bias is None else values - self.bias

@@ -238,6 +238,110 @@ def leaky_relu_mixing(
     return Mixing([*layers, Layer(haar_orthonormal(rng, d, width), random_bias())])
 
 
+def smooth_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    *,
+    n_layers: int = 3,
+    slope: float = 0.2,
+    gain: float = 1.0,
+) -> Mixing:
+    """Draw layers of ``slope t + tanh t``, smooth and one to one, then a matrix.
+
+    Singular values of the matrices lie between 0.7 and 1.4; only the last one changes the
+    dimension, so that features span as many directions as there are latents.
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is `n_latents` by default.
+    random_state
+        Seed or generator.
+    n_layers
+        Number of bent layers.
+    slope
+        Of the activation far out.
+    gain
+        Factor on the first matrix; make it smaller for large latents, which are bent more.
+    """
+    d = _check_sizes(n_latents, n_features)
+    rng = np.random.default_rng(random_state)
+    gains = [gain] + [1.0] * (n_layers - 1)
+    bent = [
+        Layer(factor * _mildly_stretched(rng, n_latents), None, "leaky_tanh", slope)
+        for factor in gains
+    ]
+    return Mixing([*bent, Layer(haar_orthonormal(rng, d, n_latents))])
+
+
+def curved_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    *,
+    n_units: int | None = None,
+    gain: float = 1.0,
+) -> Mixing:
+    """Draw ``x = B tanh(gain A z + b)``, a curved surface that spans all features.
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is twice `n_latents` by default.
+    random_state
+        Seed or generator.
+    n_units
+        Number of tanh units; four for each latent by default. It is one to one almost surely if
+        there are enough of them and of features.
+    gain
+        Factor on the first matrix; make it smaller for large latents.
+    """
+    d = 2 * n_latents if n_features is None else _check_sizes(n_latents, n_features)
+    n_units = 4 * n_latents if n_units is None else n_units
+    rng = np.random.default_rng(random_state)
+    inner = gain * rng.standard_normal((n_units, n_latents)) / n_latents**0.5
+    outer = rng.standard_normal((d, n_units)) / n_units**0.5
+    return Mixing([Layer(inner, rng.standard_normal(n_units), "tanh"), Layer(outer)])
+
+
+def wide_mlp_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    *,
+    width: int = 512,
+    n_layers: int = 4,
+    slope: float = 0.2,
+) -> Mixing:
+    """Draw a wide leaky-ReLU network with uniform weights and biases.
+
+    Its entries lie within one over the square root of the number of inputs, PyTorch's default: the
+    mixing of Buchholz et al. (2023). Almost surely one to one, but with no inverse by layers.
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is `n_latents` by default.
+    random_state
+        Seed or generator.
+    width, n_layers
+        Of the hidden layers.
+    slope
+        Below zero.
+    """
+    d = _check_sizes(n_latents, n_features)
+    rng = np.random.default_rng(random_state)
+    sizes = [n_latents, *[width] * n_layers, d]
+    layers = []
+    for inputs, outputs in pairwise(sizes):
+        bound = inputs**-0.5
+        weight = rng.uniform(-bound, bound, (outputs, inputs))
+        layers.append(Layer(weight, rng.uniform(-bound, bound, outputs), "leaky_relu", slope))
+    last = layers[-1]
+    return Mixing([*layers[:-1], Layer(last.weight, last.bias)])
+
+
 def make_mixing(
     mixing: str | ArrayLike | Mixing,
     n_latents: int,
@@ -251,7 +355,8 @@ def make_mixing(
     ----------
     mixing
         ``"gaussian"``, ``"well_conditioned"`` (also called ``"linear"``), ``"orthonormal"``,
-        ``"tanh"``, ``"tanh_mlp"``, ``"leaky_relu"``; or a matrix ``(n_features, n_latents)``; or
+        ``"tanh"``, ``"tanh_mlp"``, ``"leaky_relu"``, ``"smooth"``, ``"curved"``, ``"wide_mlp"``;
+        or a matrix ``(n_features, n_latents)``; or
         a `Mixing`.
     n_latents, n_features
         Dimensions; `n_features` is `n_latents` by default.
@@ -277,6 +382,9 @@ def make_mixing(
         "tanh": tanh_mixing,
         "tanh_mlp": tanh_mlp_mixing,
         "leaky_relu": leaky_relu_mixing,
+        "smooth": smooth_mixing,
+        "curved": curved_mixing,
+        "wide_mlp": wide_mlp_mixing,
     }
     if mixing not in constructors:
         allowed = ", ".join(repr(name) for name in (*_RANDOM_WEIGHTS, *constructors))
@@ -288,6 +396,12 @@ def make_mixing(
 
 def _gaussian(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:
     return rng.standard_normal((n_rows, n_columns))
+
+
+def _mildly_stretched(rng: np.random.Generator, n: int) -> Matrix:
+    """Draw a matrix with singular values between 0.7 and 1.4."""
+    stretch = np.exp(rng.uniform(np.log(0.7), np.log(1.4), n))
+    return (haar_orthonormal(rng, n, n) * stretch) @ haar_orthonormal(rng, n, n)
 
 
 def _well_conditioned(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:

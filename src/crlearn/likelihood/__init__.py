@@ -6,7 +6,7 @@ family's search, its models of a latent given its parents (`nodes`), what these 
 comes back with one record, `Fit`.
 """
 
-from crlearn.likelihood._fit import FITS, Fit, compared
+from crlearn.likelihood._fit import FITS, Dependence, Fit, compared
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.domains._checks import domain_checks, sign_check
@@ -21,6 +21,7 @@ from crlearn.likelihood.observational._search import agreement, fit_observationa
 
 __all__ = [
     "FITS",
+    "Dependence",
     "DomainLikelihood",
     "Domains",
     "Fit",

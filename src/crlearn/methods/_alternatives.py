@@ -37,19 +37,24 @@ def contradicts(one: BoolMatrix, other: BoolMatrix) -> bool:
 
 
 def determination_check(
-    n_latents: int, alternatives: Sequence[Alternative], asked: float = CLOSE
+    n_latents: int,
+    alternatives: Sequence[Alternative],
+    asked: float = CLOSE,
+    subject: str = "structure",
 ) -> Check:
     """Check that no other answer is as close to the answer as the nats that are asked for."""
-    name = "structure is determined by the data"
+    name = f"{subject} is determined by the data"
     if n_latents == 1:
-        return Check(name, True, "a single latent has no structure")
+        return Check(name, True, f"a single latent has no competing {subject}")
     others = [other for other in alternatives if other.is_another_answer]
+    if not alternatives:
+        return Check(name, True, f"no competing {subject} was met")
     if not others:
-        return Check(name, True, f"{len(alternatives)} competing structures, all the same answer")
+        return Check(name, True, f"{len(alternatives)} competing {subject}s, all the same answer")
     best = min(others, key=lambda other: other.gap)
     differs = "its causes are in another order" if best.is_reversed else f"below {SAME_ANSWER}"
     detail = (
-        f"the best competing structure with another answer (agreement {best.agreement:.2f}, "
+        f"the best competing {subject} with another answer (agreement {best.agreement:.2f}, "
         f"{differs}) is {best.gap:.1f} nats behind, and {asked:.0f} are asked for"
     )
     if best.gap < asked:

@@ -52,8 +52,9 @@ from crlearn.inputs import (
     read_mixing,
 )
 from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing, sign_check
+from crlearn.methods._alternatives import determination_check
 from crlearn.methods._denoising import DenoisingCRL
-from crlearn.result import Check, Guarantee, LinearDecoder, Result
+from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import (
     CubicSplines,
     Denoiser,
@@ -154,6 +155,7 @@ class Found:
     span: Matrix
     checks: tuple[Check, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def noise(self) -> Matrix:
@@ -180,11 +182,15 @@ def rotate(
             "empty, or set mixing='orthogonal'."
         )
     answer = find_unmixing(domains, rng, orthogonal=orthogonal)
+    alternatives = tuple(
+        Alternative(domains.graph, None, rival.gap, rival.agreement) for rival in answer.rivals
+    )
+    determined = determination_check(domains.n_latents, alternatives, subject="unmixing")
     return Found(
         answer.matrix,
         measurement.noise_variance,
         measurement.span,
-        _rotation_checks(answer),
+        (*_rotation_checks(answer), determined),
         {
             "invariance": answer.value,
             "degrees_of_freedom": answer.freedom,
@@ -192,6 +198,7 @@ def rotate(
             "shift": answer.shift,
             "zero_base": answer.zero_base,
         },
+        alternatives,
     )
 
 
@@ -294,6 +301,7 @@ def empirical_bayes_crl(
             *(() if mixing is not None else (sign_check(domains, found.unmixing),)),
             *found.checks,
         ),
+        alternatives=found.alternatives,
         details={
             "noise_variance": found.noise_variance * measurement.unit**2,
             "ridge": None if denoiser.score is None else np.array(denoiser.score.ridges),
@@ -375,7 +383,7 @@ class EmpiricalBayesCRL(DenoisingCRL):
         Whether to divide each feature by its standard deviation first, for features in different
         units. The noise is then taken for alike in the scaled features.
     random_state
-        Seed of starts at random, which are tried if none of the closed forms fits.
+        Seed of starts at random: some always, more while none fits or another answer is near.
 
     Examples
     --------

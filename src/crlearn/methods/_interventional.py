@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from crlearn.inputs import Environments
-from crlearn.likelihood import FITS, Fit, Moments
+from crlearn.likelihood import FITS, Dependence, Fit, Moments
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
@@ -59,17 +59,27 @@ def fit_checks(name: str, fit: Fit, labels: NDArray[Any]) -> tuple[Check, ...]:
     if worst is None:
         checks = [Check(name, fit.fits, detail)]
     else:
-        left = (
-            f"linear mechanisms: {detail}; nonlinear ones were fitted, and other latents or the "
-            f"environment explain {worst.share:.2g} of the variance of a residual (that of "
-            f"z{worst.latent} in environment {labels[worst.environment]}, p = {worst.p_value:.2g})"
-        )
         fits = worst.p_value >= FITS or worst.share < _TOLERATED
-        checks = [Check(name, fits, left)]
+        left = _residuals_in_words(worst, labels)
+        said = f"linear mechanisms: {detail}; nonlinear ones were fitted, and {left}"
+        checks = [Check(name, fits, said)]
     if fit.free_means:
         means = "each environment has its own, as shared ones are rejected (batches, say)"
         checks.append(Check("means of environments", True, means))
     return tuple(checks)
+
+
+def _residuals_in_words(worst: Dependence, labels: NDArray[Any]) -> str:
+    if worst.p_value >= FITS:
+        return (
+            "no residual is seen to depend on other latents or the environment "
+            f"(p = {worst.p_value:.2g}, all tests together)"
+        )
+    return (
+        f"other latents or the environment explain {worst.share:.2g} of the variance of a residual "
+        f"(that of z{worst.latent} in environment {labels[worst.environment]}, "
+        f"p = {worst.p_value:.2g})"
+    )
 
 
 def far_rows_check(

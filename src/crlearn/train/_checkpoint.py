@@ -6,7 +6,7 @@ import hashlib
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,9 @@ from crlearn.config import get_config
 from crlearn.exceptions import CorruptFileError
 from crlearn.persist import read_record, write_record
 from crlearn.result import installed_versions
-from crlearn.train._chunk import State
+from crlearn.train._chunk import Left, State
+
+_Tree = TypeVar("_Tree", State, Left)
 
 
 class Progress(NamedTuple):
@@ -34,6 +36,8 @@ class Progress(NamedTuple):
         Best held-out loss of every restart.
     retried
         Numbers of the restarts that diverged and were run again.
+    left
+        The restarts that lost the race; None before its end.
     """
 
     state: State
@@ -41,6 +45,7 @@ class Progress(NamedTuple):
     held_out_losses: tuple[NDArray[np.floating], ...]
     restart_loss: NDArray[np.floating]
     retried: frozenset[int] = frozenset()
+    left: Left | None = None
 
     @property
     def chunks_done(self) -> int:
@@ -86,6 +91,7 @@ class Checkpoint:
                 "held_out_losses": progress.held_out_losses,
                 "restart_loss": progress.restart_loss,
                 "retried": sorted(progress.retried),
+                "left": [np.asarray(leaf) for leaf in jax.tree.leaves(progress.left)],
             },
         )
         self.saved_at = time.monotonic()
@@ -101,15 +107,19 @@ class Checkpoint:
                 "seed, the device or the versions differ. Name another file, or delete it to "
                 "start anew."
             )
-        leaves, structure = jax.tree.flatten(start.state)
-        arrays = [
-            jnp.asarray(saved, dtype=leaf.dtype)
-            for leaf, saved in zip(leaves, record["state"], strict=True)
-        ]
+        left = Left.of(start.state, jnp.arange(0))
         return Progress(
-            jax.tree.unflatten(structure, arrays),
+            _filled(start.state, record["state"]),
             record["training_losses"],
             record["held_out_losses"],
             record["restart_loss"],
             frozenset(record["retried"]),
+            _filled(left, record["left"]) if record["left"] else None,
         )
+
+
+def _filled(form: _Tree, arrays: list[NDArray[Any]]) -> _Tree:
+    """Return saved arrays in a form whose leaves have their number types."""
+    leaves, structure = jax.tree.flatten(form)
+    saved = [jnp.asarray(new, dtype=leaf.dtype) for leaf, new in zip(leaves, arrays, strict=True)]
+    return jax.tree.unflatten(structure, saved)

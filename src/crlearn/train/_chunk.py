@@ -45,6 +45,18 @@ class Objective(Hashable, Protocol):
         ...
 
 
+@runtime_checkable
+class Revising(Objective, Protocol):
+    """An objective with a structure that is not trained, but revised between chunks."""
+
+    def revise(self, params: Params, rows: Batch, progress: float) -> Params | None:
+        """Return the parameters of a restart with another structure, or None to leave them.
+
+        `rows` are some hundred of the training rows.
+        """
+        ...
+
+
 class Plan(NamedTuple):
     """What a compiled chunk depends on besides the objective and the shapes of its arrays."""
 
@@ -66,6 +78,21 @@ class State(NamedTuple):
     skipped: Int[Array, "*restarts"]
     dead: Bool[Array, "*restarts"]
     number: Int[Array, "*restarts"]
+
+
+class Left(NamedTuple):
+    """Restarts that run no more, one row each: their best weights, and the loss of these."""
+
+    weights: Weights
+    fixed: PyTree[Array]
+    loss: Float[Array, "*restarts"]
+    number: Int[Array, "*restarts"]
+
+    @classmethod
+    def of(cls, state: State, rows: Int[Array, " left"]) -> Left:
+        """Take some restarts as they stand."""
+        whole = cls(state.best_weights, state.fixed, state.best_loss, state.number)
+        return jax.tree.map(lambda leaf: leaf[rows], whole)
 
 
 class Feed(NamedTuple):
@@ -252,6 +279,16 @@ def put_together(objective: Objective, weights: Weights, fixed: PyTree[Array]) -
     trained, rest = eqx.partition(form, _is_trained)
     no_array = eqx.filter(rest, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
     return eqx.combine(_unflatten(trained, weights), fixed, no_array)
+
+
+def with_fixed(state: State, row: int, params: Params) -> State:
+    """Give a restart the arrays that are not trained of `params`; its best loss starts anew."""
+    fixed = _taken_apart(params)[1]
+    return state._replace(
+        fixed=jax.tree.map(lambda old, new: old.at[row].set(new), state.fixed, fixed),
+        best_loss=state.best_loss.at[row].set(jnp.inf),
+        stale_chunks=state.stale_chunks.at[row].set(0),
+    )
 
 
 def _number_types(leaves: list[Any]) -> list[Any]:

@@ -26,10 +26,11 @@ from crlearn.exceptions import DivergenceError
 from crlearn.progress import progress_bar
 from crlearn.train import _chunk
 from crlearn.train._checkpoint import Checkpoint, Progress, fingerprint
-from crlearn.train._chunk import Batch, Feed, Objective, Plan, State
+from crlearn.train._chunk import Batch, Feed, Left, Objective, Plan, Revising, State
 
 _FEWEST_STEPS_IN_A_CHUNK = 20
 _MOST_HELD_OUT_ROWS = 10_000
+_MOST_ROWS_TO_LOOK_AT = 400  # of an objective that revises what is not trained
 _RETRY_STEP = 0.1  # a diverged restart is run again with this share of its learning rate
 
 EndOfTraining = Literal["early", "max_epochs", "interrupted"]
@@ -89,6 +90,9 @@ class Training:
         Steps of that restart left out because the loss or its gradient was not finite.
     retried
         Number of restarts that diverged and were run again with a smaller step.
+    runners_up
+        Best weights of the other restarts, the best first: those at the end of the race, where they
+        were left. Restarts that diverged are not among them.
     """
 
     params: PyTree[Any]
@@ -97,6 +101,7 @@ class Training:
     stopped: EndOfTraining
     skipped_steps: int
     retried: int
+    runners_up: tuple[PyTree[Any], ...] = ()
 
 
 def train(
@@ -150,6 +155,9 @@ class _Run:
         self.draw_key, self.step_key, self.held_out_key = keys
         self.training_rows, self.held_out_rows = _split(data, settings.validation_fraction, seed)
         self.n_rows = _n_rows(self.training_rows)
+        self._rows_to_look_at = jax.tree.map(
+            lambda a: a[:_MOST_ROWS_TO_LOOK_AT], self.training_rows
+        )
         self.batch_size = min(settings.batch_size, self.n_rows)
         self.steps_per_epoch = self.n_rows // self.batch_size
         epochs_per_chunk = math.ceil(_FEWEST_STEPS_IN_A_CHUNK / self.steps_per_epoch)
@@ -205,6 +213,7 @@ class _Run:
 
     def advance(self, before: Progress) -> Progress:
         """Return the progress one chunk later."""
+        before = before._replace(state=self._revised(before))
         feed = Feed(
             self.training_rows,
             self.held_out_rows,
@@ -225,8 +234,23 @@ class _Run:
             (*before.held_out_losses, self._by_restart(numbers, losses.held_out)),
             restart_loss,
             retried,
+            before.left,
         )
         return self._without_the_losers_of_the_race(after)
+
+    def _revised(self, progress: Progress) -> State:
+        """Let the objective revise what is not trained; held-out losses from before do not count."""
+        state = progress.state
+        if not isinstance(self.objective, Revising):
+            return state
+        share = progress.chunks_done / self.n_chunks
+        for row in range(len(state.number)):
+            alone = jax.tree.map(lambda leaf, row=row: leaf[row], (state.weights, state.fixed))
+            params = _chunk.put_together(self.objective, *alone)
+            revised = self.objective.revise(params, self._rows_to_look_at, share)
+            if revised is not None:
+                state = _chunk.with_fixed(state, row, revised)
+        return state
 
     def _fresh_state(self) -> State:
         keys = jax.random.split(self.draw_key, self.settings.n_restarts)
@@ -266,7 +290,8 @@ class _Run:
             return progress
         leader = int(jnp.argmin(progress.state.best_loss))
         alone = jax.tree.map(lambda leaf: leaf[leader : leader + 1], progress.state)
-        return progress._replace(state=alone)
+        others = jnp.delete(jnp.arange(len(progress.state.number)), leader)
+        return progress._replace(state=alone, left=Left.of(progress.state, others))
 
     def _patience_is_over(self, state: State) -> bool:
         over = np.asarray(state.dead)
@@ -293,10 +318,9 @@ class _Run:
                 f"{_RETRY_STEP} of learning_rate={self.settings.learning_rate:g}. "
                 "Give a smaller learning_rate, and check X for extreme values."
             )
-        alone = jax.tree.map(lambda leaf: leaf[best], (state.best_weights, state.fixed))
-        params = _chunk.put_together(self.objective, *alone)
+        at_the_end = Left.of(state, jnp.arange(len(state.number)))
         return Training(
-            params=jax.tree.map(lambda leaf: np.asarray(leaf) if _is_array(leaf) else leaf, params),
+            params=self._params(at_the_end, best),
             loss=float(state.best_loss[best]),
             history={
                 "epoch": self._epochs(np.arange(1, progress.chunks_done + 1)),
@@ -307,7 +331,20 @@ class _Run:
             stopped=stopped,
             skipped_steps=int(state.skipped[best]),
             retried=len(progress.retried),
+            runners_up=self._runners_up(at_the_end, best) or self._runners_up(progress.left),
         )
+
+    def _runners_up(self, left: Left | None, winner: int | None = None) -> tuple[PyTree[Any], ...]:
+        """Return the weights of all restarts but the winner whose loss is finite, best first."""
+        if left is None:
+            return ()
+        rows = [row for row in np.argsort(left.loss).tolist() if np.isfinite(left.loss[row])]
+        return tuple(self._params(left, row) for row in rows if row != winner)
+
+    def _params(self, restarts: Left, row: int) -> PyTree[Any]:
+        alone = jax.tree.map(lambda leaf: leaf[row], (restarts.weights, restarts.fixed))
+        params = _chunk.put_together(self.objective, *alone)
+        return jax.tree.map(lambda leaf: np.asarray(leaf) if _is_array(leaf) else leaf, params)
 
 
 def _where_rows(mask: Bool[Array, " rows"], yes: Array, no: Array) -> Array:

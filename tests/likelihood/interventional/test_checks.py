@@ -108,6 +108,15 @@ class TestDependence:
         assert (hard.latent, hard.environment) == (1, 2)
         assert worst_dependence(rows, fit_of(), hard=False).p_value > FITS
 
+    def test_where_all_is_chance_the_least_likely_is_named(self):
+        """The largest share belongs to the smallest environment, whatever its p-value."""
+        rows = effect(n_rows=2000)
+        rows[2] = rows[2][:60]
+        found = worst_dependence(rows, fit_of(), hard=True)
+        assert found.p_value >= FITS
+        assert found.environment != 2
+        assert found.share < 0.05
+
     @pytest.mark.parametrize("noise", ["normal", "laplace"])
     def test_the_truth_is_seldom_rejected(self, noise: str):
         """What the regression itself misses must not count: it did, in 9 of 60 of these worlds."""

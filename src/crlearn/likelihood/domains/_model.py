@@ -71,8 +71,8 @@ class DomainLikelihood:
         count += np.maximum(self.still.sum(axis=0) - (0 if self.zero_base else 1), 0).sum()
         return max(int(count) - len(self.free[0]), 1)
 
-    def best(self, unmixing: Matrix) -> tuple[Matrix, float]:
-        """Return the best unmixing near this one, and its value."""
+    def best(self, unmixing: Matrix, most_steps: int = 15_000) -> tuple[Matrix, float]:
+        """Return the best unmixing near this one, or where so many steps lead, and its value."""
         start = self.start(unmixing)
 
         def at(step: Matrix) -> tuple[float, Matrix]:
@@ -86,7 +86,7 @@ class DomainLikelihood:
             np.zeros(n_parameters),
             jac=True,
             method="L-BFGS-B",
-            options={"ftol": _ENOUGH},
+            options={"ftol": _ENOUGH, "maxiter": most_steps},
         )
         matrix = self._moved(start, found.x)[0].unmixing
         scaled = with_signs if self.orthogonal else with_unit_columns

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from crlearn.likelihood.domains._start import (
     rotation_by_shifts,
     rotation_by_spreads,
 )
+from crlearn.result import SAME_ANSWER
 
 Matrix = NDArray[np.floating]
 
@@ -22,6 +24,31 @@ Matrix = NDArray[np.floating]
 _INFLATION = 2.0
 _UNLIKELY = 1e-4  # level of the tests whether it fits, and whether means are zero
 _MOST_STARTS = 10  # at random; enough in worlds like those of wu2026-harder, seeds 0 to 9
+# Starts at random after one fits, to look for other answers, and the steps after which it is seen
+# where they lead: with four latents 30 of the 30 to 100 that they take to the end.
+_PROBES, _FEW_STEPS = 2, 30
+# Nats within which another answer is followed to its end, and a reason to look for more; several
+# times what is asked for.
+_NEAR = 40.0
+
+
+@dataclass(frozen=True, eq=False)
+class Rival:
+    """An optimum with other latents.
+
+    Attributes
+    ----------
+    matrix
+        As that of `Unmixing`.
+    gap
+        Nats of log-likelihood by which it is behind.
+    agreement
+        Mean absolute correlation of its latents with those of the answer, inside domains.
+    """
+
+    matrix: Matrix
+    gap: float
+    agreement: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +69,8 @@ class Unmixing:
         Which start it was reached from.
     shift
         How far the smallest shift of a target's mean stands out from chance, in standard errors.
+    rivals
+        Optima with another answer that other starts reached, within 40 nats, the best first.
     """
 
     matrix: Matrix
@@ -51,6 +80,7 @@ class Unmixing:
     zero_base_fits: bool | None
     start: str
     shift: float
+    rivals: tuple[Rival, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -66,7 +96,7 @@ def find_unmixing(domains: Domains, rng: np.random.Generator, *, orthogonal: boo
     domains
         Moments and what is known about them.
     rng
-        For starts at random, which are tried while none of the closed forms fits.
+        For starts at random: some always, more while none fits or another answer is near.
     orthogonal
         Whether the columns of the mixing are orthogonal. If not, an observational domain is needed.
     """
@@ -93,15 +123,64 @@ def _search(
     freedom = likelihood.freedom
     likely = chi2.isf(_UNLIKELY, freedom)  # if moments were Gaussian
     shifts, standing_out = rotation_by_shifts(domains)
-    best: Unmixing | None = None
+    optima: list[_Optimum] = []
+    best, rivals, n_probes = None, (), 0
     for name, start in _starts(domains, rng, shifts, first):
-        matrix, value = likelihood.best(start)
-        if best is None or value < best.value:
-            best = Unmixing(matrix, value, freedom, zero_base, zero_base_fits, name, standing_out)
-        if name in ("spreads", "random") and best.value <= likely:
-            break
+        if name == "random" and best is not None and best.value <= likely:
+            if n_probes >= _PROBES and not rivals:
+                break
+            n_probes += 1
+            found, value = likelihood.best(start, _FEW_STEPS)
+            if value > best.value + 2 * _NEAR or _is_same(domains, found, best.matrix):
+                continue
+            start = found
+        optima.append(_Optimum(name, *likelihood.best(start)))
+        best = min(optima, key=lambda optimum: optimum.value)
+        rivals = _rivals(domains, best, optima)
     assert best is not None
-    return best
+    return Unmixing(
+        best.matrix,
+        best.value,
+        freedom,
+        zero_base,
+        zero_base_fits,
+        best.start,
+        standing_out,
+        rivals,
+    )
+
+
+class _Optimum(NamedTuple):
+    start: str
+    matrix: Matrix
+    value: float
+
+
+def _rivals(domains: Domains, best: _Optimum, optima: Sequence[_Optimum]) -> tuple[Rival, ...]:
+    """Return the optima that are near and have another answer, each once."""
+    found: list[Rival] = []
+    for each in sorted(optima, key=lambda optimum: optimum.value):
+        gap = (each.value - best.value) / 2  # values are twice a log-ratio
+        known = [best.matrix, *(rival.matrix for rival in found)]
+        if gap < _NEAR and not any(_is_same(domains, each.matrix, other) for other in known):
+            found.append(Rival(each.matrix, gap, agreement(domains, best.matrix, each.matrix)))
+    return tuple(found)
+
+
+def _is_same(domains: Domains, one: Matrix, other: Matrix) -> bool:
+    return agreement(domains, one, other) >= SAME_ANSWER
+
+
+def agreement(domains: Domains, one: Matrix, other: Matrix) -> float:
+    """Return the mean absolute correlation of latents of two unmixings inside domains.
+
+    Graph and targets name the latents: they are not matched, each is compared with its own.
+    """
+    share = domains.sizes / domains.sizes.sum()
+    covariance = np.einsum("e,eij->ij", share, domains.covariances)
+    between = np.einsum("ji,ik,jk->j", one, covariance, other)
+    scales = [np.einsum("ji,ik,jk->j", each, covariance, each) for each in (one, other)]
+    return float(np.mean(np.abs(between) / np.sqrt(scales[0] * scales[1])))
 
 
 def _starts(

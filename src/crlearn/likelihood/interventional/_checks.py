@@ -61,7 +61,8 @@ def same_answer(one: Fit, other: Fit) -> bool:
 def worst_dependence(rows: Sequence[Matrix], fit: Fit, *, hard: bool) -> Dependence:
     """Return where residuals clearly depend most on what they should not depend on.
 
-    P-values are those of all tests together. A dependence that may well be chance is none.
+    P-values are those of all tests together. Where every dependence may well be chance it is that
+    which is least likely to be.
     """
     assert fit.pool is not None
     latents = [each @ fit.H.T for each in part_of_each(rows, _ROWS)]
@@ -71,7 +72,10 @@ def worst_dependence(rows: Sequence[Matrix], fit: Fit, *, hard: bool) -> Depende
         for dependence in _dependences(latents, fit, j, hard=hard)
     ]
     clear = [each for each in found if each.p_value * len(found) < FITS]
-    worst = max(clear or found, key=lambda each: each.share)
+    if clear:
+        worst = max(clear, key=lambda each: each.share)
+    else:
+        worst = min(found, key=lambda each: each.p_value)
     return replace(worst, p_value=min(worst.p_value * len(found), 1.0))
 
 

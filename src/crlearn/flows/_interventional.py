@@ -1,0 +1,167 @@
+"""The likelihood of interventions: latents regressed on their predecessors, in closed form.
+
+Every latent has one mechanism in the environments that leave it alone, and a mean and a variance of
+its own in each environment that intervenes on it. Regressions and variances are those of the batch,
+so that only the encoder and the features of the regressions are trained. While every environment
+has a mean and a variance of its own for every latent, this is nonlinear ICA: the start of all fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from numpy.typing import NDArray
+
+from crlearn.flows._smooth import SmoothFlow
+from crlearn.flows._structure import Assignment, Structure, revised
+
+_SOFTENING = 0.01  # of the bend in the features sqrt(t^2 + this)
+_LEAST_VARIANCE = 1e-8
+_STRONG_RIDGE, _WEAK_RIDGE = 100.0, 1e-3
+
+
+class Parameters(NamedTuple):
+    """What is trained, and the structure, which is not.
+
+    Attributes
+    ----------
+    flow
+        The encoder.
+    projections
+        Of the predecessors of each latent, on which the features of its mechanism stand.
+    own
+        ``own[e, j]``: latent j has a mean and a variance of its own in environment e.
+    before
+        ``before[i, j]``: latent i may be a cause of latent j.
+    """
+
+    flow: SmoothFlow
+    projections: Float[Array, "kinds latents features latents"]
+    own: Bool[Array, "environments latents"]
+    before: Bool[Array, "latents latents"]
+
+
+@dataclass(frozen=True)
+class InterventionalObjective:
+    """Minus the mean log-likelihood of the rows, up to a constant.
+
+    A batch has rows of every environment side by side, ``(rows, environments, n)``.
+
+    Attributes
+    ----------
+    n_latents
+        Number of latents.
+    shares
+        Share of each environment in the likelihood.
+    assignment
+        What is known of the targets.
+    n_features
+        Features of each kind in a mechanism; 0: linear mechanisms.
+    n_blocks, n_units
+        Of the encoder; see `SmoothFlow`.
+    free
+        Share of the training in which every environment has means and variances of its own.
+    settled
+        Share of the training after which targets and order stay.
+    """
+
+    n_latents: int
+    shares: tuple[float, ...]
+    assignment: Assignment
+    n_features: int = 8
+    n_blocks: int = 4
+    n_units: int | None = None
+    free: float = 0.2
+    settled: float = 0.6
+
+    def init(self, key: PRNGKeyArray) -> Parameters:
+        """Draw the encoder and the features; environments have nothing in common yet."""
+        n = self.n_latents
+        flow_key, feature_key = jax.random.split(key)
+        return Parameters(
+            SmoothFlow.random(flow_key, n, self.n_blocks, self.n_units),
+            jax.random.normal(feature_key, (2, n, self.n_features, n)),
+            jnp.ones((len(self.shares), n), bool),
+            jnp.zeros((n, n), bool),
+        )
+
+    def loss(
+        self,
+        params: Parameters,
+        batch: Float[Array, "rows environments latents"],
+        key: PRNGKeyArray,
+        progress: Float[Array, ""],
+    ) -> Float[Array, ""]:
+        """Minus the mean log-likelihood, with mechanisms and variances profiled out."""
+        z, log_determinant = params.flow.forward(batch)
+        shares = jnp.asarray(self.shares, z.dtype)
+        alone = shares[:, None] * params.own
+        shared = shares[:, None] * ~params.own
+        variances = z.var(axis=0) + _LEAST_VARIANCE
+        residuals = residual_variances(z, self._features(params, z), shared, self._ridge(progress))
+        mechanisms = shared.sum(axis=0) * jnp.log(residuals) + (alone * jnp.log(variances)).sum(0)
+        return 0.5 * mechanisms.sum() - (shares * log_determinant.mean(axis=0)).sum()
+
+    def _features(self, params: Parameters, z: Array) -> Float[Array, "rows envs latents features"]:
+        """Return what each latent is regressed on: its predecessors, and functions of them."""
+        standard = (z - z.mean((0, 1))) / jnp.sqrt(z.var((0, 1)) + _LEAST_VARIANCE)
+        linear = standard[..., None, :] * params.before.T
+        if not self.n_features:
+            return linear
+        masked = params.projections * params.before[None, :, None, :]
+        scale = jnp.sqrt((masked**2).sum(axis=1, keepdims=True) + _LEAST_VARIANCE)
+        inputs = jnp.einsum("...i,kifj->k...jf", standard, masked / scale)
+        bends = jnp.sqrt(inputs[1] ** 2 + _SOFTENING)
+        return jnp.concatenate([linear, jnp.tanh(inputs[0]), bends], axis=-1)
+
+    def _ridge(self, progress: Float[Array, ""]) -> Float[Array, ""]:
+        """Mechanisms are held back at first, so that they do not explain what the encoder should."""
+        middle = 0.5 * (self.free + self.settled)
+        share = jnp.clip((progress - self.free) / (middle - self.free), 0, 1)
+        return _STRONG_RIDGE * (_WEAK_RIDGE / _STRONG_RIDGE) ** share
+
+    def revise(
+        self, params: Parameters, rows: NDArray[np.floating], progress: float
+    ) -> Parameters | None:
+        """Find targets and order anew, once the free start is over and until they are settled."""
+        if not self.free <= progress <= self.settled:
+            return None
+        z = np.asarray(params.flow(rows), dtype=float)
+        known = Structure(np.asarray(params.own), np.asarray(params.before))
+        found = revised(
+            z, known, np.array(self.shares), self.assignment, linear=not self.n_features
+        )
+        return params._replace(own=jnp.asarray(found.own), before=jnp.asarray(found.before))
+
+
+def residual_variances(
+    z: Float[Array, "rows environments latents"],
+    features: Float[Array, "rows environments latents features"],
+    shares: Float[Array, "environments latents"],
+    ridge: Float[Array, ""],
+) -> Float[Array, " latents"]:
+    """Return the residual variance of each latent, with the price of its coefficients.
+
+    Coefficients minimise it, so that its gradient is that at fixed coefficients: nothing is
+    differentiated through the solution.
+    """
+    total = shares.sum(axis=0)
+    weights = shares / jnp.where(total > 0, total, 1.0)  # of an environment, for each latent
+    z = z - jnp.einsum("ej,ej->j", weights, z.mean(axis=0))
+    features = features - jnp.einsum("ej,ejf->jf", weights, features.mean(axis=0))
+    weighted = features * (weights / len(z))[..., None]
+    gram = jnp.einsum("bejf,bejg->jfg", jax.lax.stop_gradient(weighted), features)
+    moments = jnp.einsum("bejf,bej->jf", weighted, z)
+    sizes = jnp.einsum("bejf,bejf->jf", weighted, features) + _LEAST_VARIANCE
+    fixed_gram, fixed_moments = map(jax.lax.stop_gradient, (gram, moments))
+    penalty = ridge * jax.lax.stop_gradient(sizes)
+    system = fixed_gram + jnp.eye(features.shape[-1], dtype=z.dtype) * penalty[:, None]
+    coefficients = jnp.linalg.solve(system, fixed_moments[..., None])[..., 0]
+    residuals = z - jnp.einsum("bejf,jf->bej", features, coefficients)
+    squares = jnp.einsum("ej,ej->j", weights, (residuals**2).mean(axis=0))
+    return squares + ridge * (sizes * coefficients**2).sum(axis=-1) + _LEAST_VARIANCE

@@ -1,0 +1,210 @@
+"""Which environments intervene on which latent, and in which order latents cause each other.
+
+Read from latents as they are at some point of the training: the latents are fixed here, so that all
+regressions of one latent on some others come from the same moments of features, and the best of all
+orders is a sum of such regressions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from crlearn.graph import best_order
+
+Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
+Rows = NDArray[np.floating]  # rows x environments x latents
+
+_RIDGE = 1e-3
+_SOFTENING = 0.01
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is known of the targets.
+
+    Attributes
+    ----------
+    reference
+        Number of the environment without interventions; None: each may have some.
+    known
+        For each environment its targets, or None where they are to be found.
+    """
+
+    reference: int | None
+    known: tuple[tuple[int, ...] | None, ...]
+
+    @property
+    def unknown(self) -> NDArray[np.intp]:
+        """Numbers of the environments whose target is to be found."""
+        return np.array([e for e, targets in enumerate(self.known) if targets is None], dtype=int)
+
+    def matrix(self, n_latents: int) -> BoolMatrix:
+        """Return the known targets, ``(environments, latents)``; False where they are not known."""
+        targets = np.zeros((len(self.known), n_latents), dtype=bool)
+        for e, latents in enumerate(self.known):
+            targets[e, list(latents or ())] = True
+        return targets
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Targets, and who comes before whom."""
+
+    own: BoolMatrix
+    before: BoolMatrix
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is known yet: all latents are targets everywhere."""
+        return bool(self.own.all())
+
+
+class NodeRegressions:
+    """Regressions of latents on sets of others, from the moments of one set of features.
+
+    Features are functions of one latent (itself, bent, squashed) and of pairs (sums and differences,
+    bent); a set of predecessors has those that it supports.
+    """
+
+    def __init__(self, z: Rows, shares: NDArray[np.floating], *, linear: bool) -> None:
+        self.z = (z - z.mean((0, 1))) / z.std((0, 1))
+        self.shares = shares
+        n = z.shape[2]
+        features, self.supports = _features(self.z, linear=linear)
+        everything = np.concatenate([np.ones((*z.shape[:2], 1)), features, self.z], axis=2)
+        self.moments = np.einsum("bef,beg->efg", everything, everything) / len(z)
+        self.n_features, self.n_latents = features.shape[2], n
+
+    def residual_variance(self, latent: int, others: int, own: BoolMatrix) -> float:
+        """Return that of a latent given a set of others (as bits), where it is left alone."""
+        return self._regression(latent, others, own)[1]
+
+    def costs(self, own: BoolMatrix) -> Matrix:
+        """Return what each latent costs after each set of others; see `crlearn.graph.best_order`."""
+        n = self.n_latents
+        costs = np.zeros((2**n, n))
+        left_alone = self.shares @ ~own
+        for latent in range(n):
+            for others in range(2**n):
+                if not others >> latent & 1 and left_alone[latent] > 0:
+                    variance = self.residual_variance(latent, others, own)
+                    costs[others, latent] = 0.5 * left_alone[latent] * np.log(variance)
+        return costs
+
+    def surprise(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
+        """Return how much better a mean and a variance of its own explain each latent.
+
+        In nats a row, for each environment; the mechanism is fitted where a latent is left alone.
+        """
+        n = self.n_latents
+        gains = np.zeros((len(self.shares), n))
+        for latent in range(n):
+            if not (~own[:, latent]).any():
+                continue
+            others = int(before[:, latent] @ (1 << np.arange(n)))
+            coefficients, variance = self._regression(latent, others, own)
+            for e, moments in enumerate(self.moments):
+                squares = coefficients @ moments @ coefficients
+                mean, second = (
+                    moments[0, self._column(latent)],
+                    moments.diagonal()[self._column(latent)],
+                )
+                spread = max(second - mean**2, 1e-12)
+                gains[e, latent] = 0.5 * (squares / variance - 1 + np.log(variance / spread))
+        return gains
+
+    def _column(self, latent: int) -> int:
+        return 1 + self.n_features + latent
+
+    def _regression(self, latent: int, others: int, own: BoolMatrix) -> tuple[Matrix, float]:
+        """Return the residual as a combination of all columns, and its variance."""
+        shares = np.where(own[:, latent], 0.0, self.shares)
+        moments = np.tensordot(shares / shares.sum(), self.moments, axes=1)
+        supported = np.flatnonzero((self.supports & ~others) == 0)
+        used = np.concatenate([[0], 1 + supported])
+        response = moments[used, self._column(latent)]
+        gram = moments[np.ix_(used, used)].copy()
+        gram[np.diag_indices(len(used))] += _RIDGE * np.r_[0.0, gram.diagonal()[1:]]
+        solution = np.linalg.solve(gram, response)
+        residual = np.zeros(len(moments))
+        residual[used] = -solution
+        residual[self._column(latent)] = 1.0
+        return residual, max(float(residual @ moments @ residual), 1e-12)
+
+
+def _features(z: Rows, *, linear: bool) -> tuple[Rows, NDArray[np.intp]]:
+    """Return features and, as bits, the latents that each is a function of."""
+    n = z.shape[2]
+    bits = 1 << np.arange(n)
+    columns, supports = [z], [bits]
+    if not linear:
+        columns += [np.sqrt(z**2 + _SOFTENING), np.tanh(2 * z)]
+        supports += [bits, bits]
+        for i, j in combinations(range(n), 2):
+            sums = np.stack([z[..., i] + z[..., j], z[..., i] - z[..., j]], axis=-1) / np.sqrt(2)
+            columns.append(np.sqrt(sums**2 + _SOFTENING))
+            supports.append(np.full(2, bits[i] | bits[j]))
+    return np.concatenate(columns, axis=2), np.concatenate(supports)
+
+
+def revised(
+    z: Rows, before: Structure, shares: Matrix, assignment: Assignment, *, linear: bool
+) -> Structure:
+    """Return targets and order that suit the latents as they are."""
+    regressions = NodeRegressions(z, shares, linear=linear)
+    if before.is_free:
+        own = assigned(marginal_gains(z, assignment.reference), assignment, None)
+    else:
+        own = assigned(regressions.surprise(before.before, before.own), assignment, before.own)
+    order = best_order(regressions.costs(own))
+    return Structure(own, earlier(order))
+
+
+def earlier(order: NDArray[np.intp]) -> BoolMatrix:
+    """Return who comes before whom in an order."""
+    position = np.argsort(order)
+    return position[:, None] < position[None, :]
+
+
+def marginal_gains(z: Rows, reference: int | None) -> Matrix:
+    """Return how much better a mean and a variance of its own explain each latent.
+
+    In nats a row, for each environment, against those of the reference (of all, if there is none).
+    """
+    means, variances = z.mean(axis=0), z.var(axis=0)
+    if reference is None:
+        mean, variance = z.mean((0, 1)), z.var((0, 1))
+    else:
+        mean, variance = means[reference], variances[reference]
+    ratio = (variances + (means - mean) ** 2) / variance
+    return 0.5 * (ratio - 1 - np.log(variances / variance))
+
+
+def assigned(gains: Matrix, assignment: Assignment, current: BoolMatrix | None) -> BoolMatrix:
+    """Return the targets of greatest gain.
+
+    Known targets have names that the latents have not: at first the latents are matched to them.
+    Environments of which nothing is known intervene on one latent each, and are spread evenly over
+    those that no known one intervenes on as often.
+    """
+    n = gains.shape[1]
+    known = assignment.matrix(n)
+    if current is None:
+        _, latent_of = linear_sum_assignment(-(known.T.astype(float) @ gains))
+        targets = known[:, np.argsort(latent_of)]
+    else:
+        is_known = ~np.isin(np.arange(len(known)), assignment.unknown)
+        targets = current & is_known[:, None]
+    unknown = assignment.unknown
+    if len(unknown):
+        most = -(-(len(unknown) + int(targets.sum())) // n)
+        seats = np.concatenate([np.repeat(j, max(most - targets[:, j].sum(), 0)) for j in range(n)])
+        chosen, seat = linear_sum_assignment(-gains[np.ix_(unknown, seats)])
+        targets[unknown[chosen], seats[seat]] = True
+    return targets
