@@ -34,10 +34,13 @@ class Assignment:
         Number of the environment without interventions; None: each may have some.
     known
         For each environment its targets, or None where they are to be found.
+    graph
+        For each latent its causes, if they are known; then all targets are.
     """
 
     reference: int | None
     known: tuple[tuple[int, ...] | None, ...]
+    graph: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def unknown(self) -> NDArray[np.intp]:
@@ -114,7 +117,7 @@ class NodeRegressions:
 
     def _by_environment(self, before: BoolMatrix, own: BoolMatrix, *, residual: bool) -> Matrix:
         gains = np.zeros(own.shape)
-        for latent in np.flatnonzero(~own.all(axis=0)):
+        for latent in np.flatnonzero(~own.all(axis=0)).tolist():
             coefficients, variance = self._regression(latent, _bits(before[:, latent]), own)
             explained = (
                 coefficients if residual else np.eye(len(coefficients))[self._column(latent)]
@@ -148,7 +151,7 @@ class NodeRegressions:
         The least of them is left out, one at a time, as long as that costs less.
         """
         graph = before.copy()
-        for latent in np.flatnonzero(~own.all(axis=0)):
+        for latent in np.flatnonzero(~own.all(axis=0)).tolist():
             while graph[:, latent].any():
                 effects = self.effects(graph, latent, own)
                 weakest = min(effects, key=effects.__getitem__)
@@ -209,12 +212,35 @@ def revised(
     z: Rows, before: Structure, shares: Matrix, assignment: Assignment, *, linear: bool
 ) -> Structure:
     """Return targets and order that suit the latents as they are."""
-    regressions = NodeRegressions(z, shares, linear=linear)
     if before.is_free:
-        own = assigned(marginal_gains(z, assignment.reference), assignment, None)
+        gains = marginal_gains(z, assignment.reference)
+        if assignment.graph is not None:
+            return named(gains, assignment)
+        own = assigned(gains, assignment, None)
+        regressions = NodeRegressions(z, shares, linear=linear)
+    elif assignment.graph is not None:
+        return before
     else:
+        regressions = NodeRegressions(z, shares, linear=linear)
         own = assigned(regressions.gains(before.before, before.own), assignment, before.own)
     return Structure(own, earlier(best_order(regressions.costs(own))))
+
+
+def named(gains: Matrix, assignment: Assignment) -> Structure:
+    """Match latents to the names that known targets and a known graph have for them."""
+    n = gains.shape[1]
+    known = assignment.matrix(n)
+    name = _name_of_latent(known, gains)
+    assert assignment.graph is not None
+    graph = np.zeros((n, n), dtype=bool)
+    for j, causes in enumerate(assignment.graph):
+        graph[list(causes), j] = True
+    return Structure(known[:, name], graph[np.ix_(name, name)])
+
+
+def _name_of_latent(known: BoolMatrix, gains: Matrix) -> NDArray[np.intp]:
+    _, latent_of = linear_sum_assignment(-(known.T.astype(float) @ gains))
+    return np.argsort(latent_of)
 
 
 def earlier(order: NDArray[np.intp]) -> BoolMatrix:
@@ -247,8 +273,7 @@ def assigned(gains: Matrix, assignment: Assignment, current: BoolMatrix | None) 
     n = gains.shape[1]
     known = assignment.matrix(n)
     if current is None:
-        _, latent_of = linear_sum_assignment(-(known.T.astype(float) @ gains))
-        targets = known[:, np.argsort(latent_of)]
+        targets = known[:, _name_of_latent(known, gains)]
     else:
         is_known = ~np.isin(np.arange(len(known)), assignment.unknown)
         targets = current & is_known[:, None]

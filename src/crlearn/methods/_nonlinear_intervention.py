@@ -63,12 +63,22 @@ from crlearn.inputs import (
     Environments,
     by_environment,
     check_environment_sizes,
-    names_after,
+    names_of_nodes,
     read_environments,
+    read_graph,
     reference_first,
     reference_of,
 )
 from crlearn.likelihood import Fit, Moments, fit_interventional, grouped_targets, pools_of
+from crlearn.methods._assignment import read_assignment
+from crlearn.methods._flow_checks import (
+    coverage_check,
+    finite_check,
+    guarantee_of,
+    restarts_check,
+    structure_checks,
+)
+from crlearn.methods._linear_intervention import linear_intervention_crl
 from crlearn.methods._reduction import (
     Composed,
     ComposedDecoder,
@@ -78,7 +88,7 @@ from crlearn.methods._reduction import (
     reduce,
 )
 from crlearn.nets import evaluate
-from crlearn.result import Check, Guarantee, Result
+from crlearn.result import Result
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -87,43 +97,10 @@ BoolMatrix = NDArray[np.bool_]
 # recovered up to a few thousandths, less may be an echo of other latents. Seeds 0 to 3 of ten kinds
 # of worlds of five latents had .3 wrong edges at .003 and .005, .4 at .008, .7 at .012.
 _LEAST_EFFECT = 0.005
-# Where an intervention cuts a latent off its causes, these explained at most .05 nats in 33 right
-# answers, and .12 to .55 in four wrong ones (same worlds).
-_LARGEST_DEPENDENCE = 0.07
-# What mechanisms leave unexplained changed between environments by at most .01 nats in right
-# answers, and by .02 to .07 in wrong ones.
-_LARGEST_CHANGE = 0.015
-_LARGE_GAP = 0.1  # nats a row of held-out likelihood
-_SAME_LATENTS = 0.9
 _ROWS_FOR_STRUCTURE = 4000  # of each environment
 _BATCH = 100  # rows of each environment
 _LINEAR_BATCH = 400
 _LEARNING_RATE, _LINEAR_LEARNING_RATE, _REFINING_RATE = 5e-3, 2e-3, 1e-3
-
-_COVERAGE = "every latent is intervened on"
-
-GUARANTEE = Guarantee(
-    latents="elementwise",
-    graph="exact",
-    text="each latent up to an invertible function of its own and order, and the exact graph, if "
-    "the mixing is smooth and one to one, and each environment but the reference cuts one latent "
-    "off its causes, two different ones for each latent",
-)
-ONE_GUARANTEE = Guarantee(
-    latents="elementwise",
-    graph="exact",
-    text="each latent up to an invertible function of its own and order, and the exact graph, if "
-    "the mixing is smooth and one to one, each environment but the reference cuts one latent off "
-    "its causes, and mechanisms add noise that is near Gaussian: one intervention for each latent "
-    "is enough under such an assumption only",
-)
-LINEAR_GUARANTEE = Guarantee(
-    latents="scale",
-    graph="exact",
-    text="each latent up to scale and order, and the exact graph, if the mixing is smooth and one "
-    "to one, latents are linear and Gaussian, and each environment but the reference cuts one "
-    "latent off its causes",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +152,6 @@ def nonlinear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Bu
 def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budget) -> Latents:
     """Train a flow to a Gaussian for every environment, unmix its outputs, and refine both."""
     n = rows[0].shape[1]
-    options = {"batch_size": _LINEAR_BATCH, "seed": budget.seed}
     free = fit_flow(
         rows,
         GaussianObjective(n, _shares(rows)),
@@ -185,7 +161,8 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         affine=True,
         checkpoint=budget.checkpoint,
         description="NonlinearInterventionCRL, Gaussians",
-        **options,
+        batch_size=_LINEAR_BATCH,
+        seed=budget.seed,
     )
     unmixed = _unmixed([_encoded(free, part) for part in rows], assignment, budget.seed)
     order = topological_order(unmixed.adjacency)
@@ -217,7 +194,8 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         n_restarts=1,
         start=start,
         description="NonlinearInterventionCRL, refined",
-        **options,
+        batch_size=_LINEAR_BATCH,
+        seed=budget.seed,
     )
     fit = replace(fit, agreements=free.agreements, gaps=free.gaps)
     return Latents(fit, unmixed.targets, earlier(order))
@@ -263,6 +241,7 @@ def nonlinear_intervention_crl(
     n_latents: int | None = None,
     *,
     targets: Mapping[Hashable, Hashable] | None = None,
+    graph: Any = None,
     mechanisms: Literal["nonlinear", "linear"] = "nonlinear",
     reduction: ReductionName = "auto",
     n_steps: int = 3000,
@@ -275,23 +254,31 @@ def nonlinear_intervention_crl(
     reduced = reduce(X, n_latents, reduction, seed)
     n = reduced.encoder.n_latents
     labels = environments.labels[order]
-    assignment, names = read_assignment(labels[1:].tolist(), targets, n)
+    known_graph = None if graph is None else read_graph(graph, n)
+    assignment, names = read_assignment(
+        labels[1:].tolist(), targets, n, known_graph, names_of_nodes(graph)
+    )
     rows = by_environment(reduced.encoder(X), environments, order)
     budget = Budget(n_steps, n_restarts, seed, checkpoint)
     find = linear_latents if mechanisms == "linear" else nonlinear_latents
     latents = find(rows, assignment, budget)
-    regressions, latents = _settled(latents, rows, linear=mechanisms == "linear")
+    linear = mechanisms == "linear"
+    regressions = _regressions(latents, rows, linear=linear)
+    if known_graph is None:
+        order_found = best_order(regressions.costs(latents.own))
+        latents = replace(latents, before=earlier(order_found))
     columns = _columns(latents, assignment)
     own = latents.own[:, columns]
-    covered = own.any(axis=0)
-    graph = regressions.parents(latents.before, latents.own, _LEAST_EFFECT)
+    covered = np.asarray(own.any(axis=0))
+    adjacency = latents.before
+    if known_graph is None:
+        adjacency = regressions.parents(latents.before, latents.own, _LEAST_EFFECT)
     encoder = _in_readable_units(latents.fit, columns, rows[0])
-    linear = mechanisms == "linear"
     return Result(
         encoder=Composed(reduced.encoder, encoder),
         decoder=ComposedDecoder(FlowInverse(encoder), reduced.decoder),
-        guarantee=_guarantee(own, names, linear=linear),
-        adjacency=graph[np.ix_(columns, columns)] & covered & covered[:, None],
+        guarantee=guarantee_of(own, names, linear=linear),
+        adjacency=adjacency[np.ix_(columns, columns)] & covered & covered[:, None],
         targets=own[np.argsort(order)],
         names=names,
         environments=environments.names,
@@ -299,10 +286,10 @@ def nonlinear_intervention_crl(
             *reduced.checks,
             reference_of(environments)[1],
             check_environment_sizes(environments, n),
-            _coverage_check(covered, names),
-            *_structure_checks(regressions, latents, labels, columns, names),
-            _restarts_check(latents.fit),
-            _finite_check(latents.fit),
+            coverage_check(covered, names),
+            *structure_checks(regressions, latents.own, latents.before, labels, columns, names),
+            restarts_check(latents.fit),
+            finite_check(latents.fit),
         ),
         history=latents.fit.history,
         details={
@@ -315,48 +302,44 @@ def nonlinear_intervention_crl(
     )
 
 
-def read_assignment(
-    labels: Sequence[Any], targets: Mapping[Hashable, Hashable] | None, n_latents: int
-) -> tuple[Assignment, tuple[str, ...] | None]:
-    """Return what is known of the targets, and the names of the latents if these are texts.
-
-    Parameters
-    ----------
-    labels
-        Of the environments but the reference.
-    targets
-        What environments intervene on, by label; those that it does not name are to be found.
-    n_latents
-        Number of latents.
-    """
-    if targets is None:
-        return Assignment(0, ((), *[None] * len(labels))), None
-    unknown = [label for label in targets if label not in labels]
-    if unknown:
-        raise ValueError(
-            "The 'targets' parameter must name environments that are in y. Not there: "
-            f"{', '.join(map(repr, unknown))}."
-        )
-    distinct = list(dict.fromkeys(targets[label] for label in labels if label in targets))
-    if len(distinct) > n_latents:
+def post_nonlinear_crl(
+    X: Matrix,
+    environments: Environments,
+    n_latents: int | None = None,
+    *,
+    targets: Mapping[Hashable, Hashable] | None = None,
+    seed: int = 0,
+) -> Result:
+    """Undo monotone links of the features, then find a linear map; see the module's text."""
+    n = len(set((targets or {}).values())) or None if n_latents is None else n_latents
+    if n is None or n >= X.shape[1]:
         raise IdentifiabilityError(
-            f"The 'targets' parameter names {len(distinct)} different targets, and there are "
-            f"{n_latents} latents. Give n_latents={len(distinct)} or more, or merge targets."
+            "With mixing='post-nonlinear' there must be more features than latents, so that links "
+            f"can be told from the features' rank. Got {X.shape[1]} features and n_latents={n}; "
+            "give a smaller 'n_latents', or set mixing='smooth'."
         )
-    known = tuple((distinct.index(targets[e]),) if e in targets else None for e in labels)
-    sources = [[target] for target in distinct] + [[]] * (n_latents - len(distinct))
-    return Assignment(0, ((), *known)), names_after(sources)
+    reduced = reduce(X, n, "links", seed)
+    inner = linear_intervention_crl(reduced.encoder(X), environments, n, targets=targets, seed=seed)
+    guarantee = replace(
+        inner.guarantee,
+        text=inner.guarantee.text.replace(
+            "the mixing is linear", "the mixing is linear up to a monotone function of each feature"
+        ),
+    )
+    return replace(
+        inner,
+        encoder=Composed(reduced.encoder, inner.encoder),
+        decoder=ComposedDecoder(inner.decoder, reduced.decoder),
+        guarantee=guarantee,
+        checks=(*reduced.checks, *inner.checks[2:]),  # not those of columns that were made here
+    )
 
 
-def _settled(
-    latents: Latents, rows: Sequence[Matrix], *, linear: bool
-) -> tuple[NodeRegressions, Latents]:
-    """Return the regressions among the latents of many rows, and their best order."""
+def _regressions(latents: Latents, rows: Sequence[Matrix], *, linear: bool) -> NodeRegressions:
+    """Return the regressions among the latents of many rows."""
     n_rows = min(*map(len, rows), _ROWS_FOR_STRUCTURE)
     z = np.stack([_encoded(latents.fit, part[:n_rows]) for part in rows], axis=1)
-    regressions = NodeRegressions(z, np.array(_shares(rows)), linear=linear)
-    before = earlier(best_order(regressions.costs(latents.own)))
-    return regressions, replace(latents, before=before)
+    return NodeRegressions(z, np.array(_shares(rows)), linear=linear)
 
 
 def _columns(latents: Latents, assignment: Assignment) -> NDArray[np.intp]:
@@ -371,90 +354,6 @@ def _in_readable_units(fit: FlowFit, columns: NDArray[np.intp], reference: Matri
     """Give each latent mean 0 and sd 1 in the reference environment."""
     z = _encoded(fit, reference)[:, columns]
     return FlowMap(fit.flow, columns, z.mean(axis=0), z.std(axis=0))
-
-
-def _guarantee(own: BoolMatrix, names: Sequence[str] | None, *, linear: bool) -> Guarantee:
-    counts = own.sum(axis=0)
-    full = LINEAR_GUARANTEE if linear else GUARANTEE if counts.min() >= 2 else ONE_GUARANTEE
-    if counts.all():
-        return full
-    hidden = _listed(counts == 0, names)
-    return Guarantee(
-        latents="span",
-        graph="none",
-        text=f"for the latents that were intervened on: {full.text}; no environment intervenes on "
-        f"{hidden}, which are recovered only together, mixed with each other and their ancestors",
-        accounts_for=(_COVERAGE,),
-    )
-
-
-def _coverage_check(covered: NDArray[np.bool_], names: Sequence[str] | None) -> Check:
-    missing = _listed(~covered, names)
-    return Check(
-        _COVERAGE, bool(covered.all()), f"latents without an intervention: {missing or 'none'}"
-    )
-
-
-def _listed(which: NDArray[np.bool_], names: Sequence[str] | None) -> str:
-    return ", ".join(f"z{j}" if names is None else names[j] for j in np.flatnonzero(which).tolist())
-
-
-def _structure_checks(
-    regressions: NodeRegressions,
-    latents: Latents,
-    labels: NDArray[Any],
-    columns: NDArray[np.intp],
-    names: Sequence[str] | None,
-) -> tuple[Check, ...]:
-    """Check that interventions cut latents off, and that mechanisms stay otherwise."""
-
-    def place(values: Matrix) -> tuple[float, str, Any]:
-        e, j = np.unravel_index(values.argmax(), values.shape)
-        position = int(np.flatnonzero(columns == j)[0])
-        return float(values[e, j]), f"z{position}" if names is None else names[position], labels[e]
-
-    cut_off = regressions.dependence(latents.before, latents.own)
-    change = regressions.changes(latents.before, latents.own)
-    most, latent, label = place(cut_off)
-    most_changed, changed, elsewhere = place(change)
-    return (
-        Check(
-            "interventions cut latents off",
-            most <= _LARGEST_DEPENDENCE,
-            f"where {latent} is intervened on ({label}) its predecessors explain {most:.3f} nats a "
-            f"row of it; up to {_LARGEST_DEPENDENCE} pass",
-        ),
-        Check(
-            "mechanisms stay where nobody intervenes",
-            most_changed <= _LARGEST_CHANGE,
-            f"the residual of {changed} changes most, by {most_changed:.3f} nats a row in "
-            f"{elsewhere}; up to {_LARGEST_CHANGE} pass",
-        ),
-    )
-
-
-def _restarts_check(fit: FlowFit) -> Check:
-    name = "restarts agree"
-    if not fit.agreements:
-        return Check(name, None, "there was one restart; n_restarts=2 or more would tell")
-    if max(fit.agreements) >= _SAME_LATENTS:
-        return Check(name, True, f"another one has the same latents ({max(fit.agreements):.3f})")
-    detail = (
-        f"the next best has other latents (correlation {fit.agreements[0]:.2f}), and its held-out "
-        f"likelihood is {fit.gaps[0]:.2g} nats a row lower"
-    )
-    if fit.gaps[0] < _LARGE_GAP:
-        return Check(name, False, f"{detail}: the data do not decide")
-    return Check(name, None, f"{detail}: one restart alone came to the answer; more would tell")
-
-
-def _finite_check(fit: FlowFit) -> Check:
-    return Check(
-        "training stayed finite",
-        fit.retried == 0 and fit.skipped_steps == 0,
-        f"{fit.retried} restarts diverged and were run again with a smaller step, "
-        f"{fit.skipped_steps} steps were left out",
-    )
 
 
 class NonlinearInterventionCRL(BaseCRL):
@@ -475,6 +374,13 @@ class NonlinearInterventionCRL(BaseCRL):
         What environments intervene on, by label: environments with equal targets intervene on the
         same latent, which has the name of the target if that is a text. Those that are not named
         here are found. None: all are found.
+    graph
+        The causal graph over the targets, if it is known (an adjacency matrix or a
+        `networkx.DiGraph`); then all targets must be. It is not searched for then.
+    mixing
+        ``"smooth"``: any smooth map that is one to one; ``"post-nonlinear"``: a monotone function
+        of each feature after a linear map to more features than latents. Then links are undone, and
+        the rest is done as in `LinearInterventionCRL`: latents up to scale.
     mechanisms
         ``"nonlinear"``: of any shape, with additive noise; ``"linear"``: linear with Gaussian
         noise, which identifies latents up to scale.
@@ -507,6 +413,8 @@ class NonlinearInterventionCRL(BaseCRL):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
         "targets": [dict, None],
+        "graph": "no_validation",
+        "mixing": [StrOptions({"smooth", "post-nonlinear"})],
         "mechanisms": [StrOptions({"nonlinear", "linear"})],
         "reduction": [StrOptions({"auto", "linear", "links"})],
         "reference": "no_validation",
@@ -520,6 +428,8 @@ class NonlinearInterventionCRL(BaseCRL):
         n_latents: int | None = None,
         *,
         targets: dict[Hashable, Hashable] | None = None,
+        graph: Any = None,
+        mixing: str = "smooth",
         mechanisms: str = "nonlinear",
         reduction: str = "auto",
         reference: Any = None,
@@ -530,6 +440,8 @@ class NonlinearInterventionCRL(BaseCRL):
     ) -> None:
         self.n_latents = n_latents
         self.targets = targets
+        self.graph = graph
+        self.mixing = mixing
         self.mechanisms = mechanisms
         self.reduction = reduction
         self.reference = reference
@@ -540,11 +452,18 @@ class NonlinearInterventionCRL(BaseCRL):
 
     def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
+        environments = read_environments(y, self.reference)
+        if self.mixing == "post-nonlinear":
+            self._refuse_for_links()
+            return post_nonlinear_crl(
+                X, environments, self.n_latents, targets=self.targets, seed=seed
+            )
         return nonlinear_intervention_crl(
             X,
-            read_environments(y, self.reference),
+            environments,
             self.n_latents,
             targets=self.targets,
+            graph=self.graph,
             mechanisms=cast(Any, self.mechanisms),
             reduction=cast(Any, self.reduction),
             n_steps=self.n_steps,
@@ -552,3 +471,10 @@ class NonlinearInterventionCRL(BaseCRL):
             seed=seed,
             checkpoint=self.checkpoint,
         )
+
+    def _refuse_for_links(self) -> None:
+        if self.graph is not None or self.mechanisms == "linear":
+            raise ValueError(
+                "With mixing='post-nonlinear' the linear engine finds the graph and the kind of "
+                "the mechanisms: leave out 'graph' and 'mechanisms'."
+            )
