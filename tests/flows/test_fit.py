@@ -43,7 +43,7 @@ def test_not_all_rows_of_a_large_environment_are_held_out():
 def rows() -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     plain = rng.normal(size=(300, 2))
-    bent = np.column_stack([plain[:, 0] + np.tanh(2 * plain[:, 1]), plain[:, 1]])
+    bent = np.column_stack([plain[:, 0] + 2 * np.abs(plain[:, 1]), plain[:, 1]])
     return [bent[:180], 2 * bent[180:]]
 
 
@@ -59,10 +59,10 @@ def fit(rows: Any) -> FlowFit:
 
 def test_it_trains_and_compares_restarts(fit: FlowFit):
     assert fit.stopped == "max_epochs"
-    assert fit.history["validation_loss"][-1] < fit.history["validation_loss"][0]
+    assert fit.history["validation_loss"][-1] < fit.history["validation_loss"][0] - 0.01
     assert fit.loss == pytest.approx(min(fit.history["restart_loss"]))
     (agreement,), (gap,) = fit.agreements, fit.gaps
-    assert 0.9 < agreement < 1  # both are nearly the identity, up to an affine map
+    assert 0.8 < agreement < 1
     assert gap == pytest.approx(np.ptp(fit.history["restart_loss"]))
     assert fit.flow is fit.params.flow
 
@@ -72,8 +72,8 @@ def test_same_seed_same_bits(rows: Any, fit: FlowFit):
 
 
 def test_it_goes_on_from_a_start(rows: Any, fit: FlowFit):
-    """Restarts that begin alike are alike, and are no worse than their start."""
+    """Restarts that begin alike are alike."""
     again = fitted(rows, start=fit.params)
-    assert again.loss < fit.loss
+    assert again.history["validation_loss"][0] < fit.history["validation_loss"][0] - 0.01
     assert again.agreements[0] == pytest.approx(1)
     assert again.gaps[0] == pytest.approx(0)

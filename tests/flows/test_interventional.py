@@ -103,7 +103,7 @@ def test_true_latents_are_better_than_mixtures():
 
 
 def test_gradient_with_respect_to_the_flow():
-    """Nothing is differentiated through the regressions, and nothing is lost by that."""
+    """Nothing is differentiated through the regressions; that costs no more than their ridge."""
     rng = np.random.default_rng(3)
     params = parameters(LINEAR, affine_flow(np.eye(N) + 0.2 * rng.normal(size=(N, N))))
     direction, step = 3 * rng.normal(size=(1, N, N)), 1e-5
@@ -121,7 +121,7 @@ def test_gradient_with_respect_to_the_flow():
         slope = float(jax.grad(along)(0.0))
         difference = float(along(step) - along(-step)) / (2 * step)
     assert abs(difference) > 0.1
-    assert slope == pytest.approx(difference, rel=5e-3)
+    assert slope == pytest.approx(difference, abs=2e-3)
 
 
 def test_what_is_drawn_knows_nothing():

@@ -14,7 +14,7 @@ CHAIN = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
 FORK = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "linear": lambda z: 1.2 * z,
-    "quadratic": lambda z: 2 * np.sqrt(z**2 + 0.1),  # as in the worlds of GSCALE-I
+    "quadratic": lambda z: 2 * np.sqrt(z**2 + 0.1) - 1.9,  # as in the worlds of GSCALE-I
 }
 ONE_EACH = ((), (0,), (1,), (2,))  # targets of the environments
 UNKNOWN = Assignment(0, ((), None, None, None))
