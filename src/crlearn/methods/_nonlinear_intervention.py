@@ -99,8 +99,8 @@ BoolMatrix = NDArray[np.bool_]
 _LEAST_EFFECT = 0.005
 _ROWS_FOR_STRUCTURE = 4000  # of each environment
 _BATCH = 100  # rows of each environment
-# Steps of .02 gave more than .01 or .005 on all of eight worlds, seeds 0 to 3 (smooth maps, networks
-# of tanh, one intervention each), and .005 more than .002 for linear latents, seeds 0 to 2.
+# Steps of .02 gave more than .01 or .005 on all of eight worlds, seeds 0 to 3 (smooth maps, tanh
+# networks, one intervention each), and .005 more than .002 for linear latents, seeds 0 to 2.
 _LEARNING_RATE, _LINEAR_LEARNING_RATE, _REFINING_RATE = 2e-2, 5e-3, 1e-3
 
 
@@ -388,7 +388,8 @@ class NonlinearInterventionCRL(BaseCRL):
     reduction
         How X with more features than latents is brought to as many numbers as there are latents:
         ``"linear"`` (principal components), ``"links"`` (monotone functions of each feature, then
-        principal components), ``"auto"`` (links where they help).
+        principal components), ``"autoencoder"`` (smooth networks), ``"auto"`` (the first of these
+        that loses little and does not fold).
     reference
         Label of the observational environment; None: 0, or the one that has the name of a control.
     n_steps
@@ -417,7 +418,7 @@ class NonlinearInterventionCRL(BaseCRL):
         "graph": "no_validation",
         "mixing": [StrOptions({"smooth", "post-nonlinear"})],
         "mechanisms": [StrOptions({"nonlinear", "linear"})],
-        "reduction": [StrOptions({"auto", "linear", "links"})],
+        "reduction": [StrOptions({"auto", "linear", "links", "autoencoder"})],
         "reference": "no_validation",
         "n_steps": [Interval(Integral, 1, None, closed="left")],
         "n_restarts": [Interval(Integral, 1, None, closed="left")],
