@@ -73,10 +73,10 @@ from crlearn.likelihood import Fit, Moments, fit_interventional, grouped_targets
 from crlearn.methods._assignment import read_assignment
 from crlearn.methods._flow_checks import (
     coverage_check,
-    finite_check,
     guarantee_of,
     restarts_check,
     structure_checks,
+    training_checks,
 )
 from crlearn.methods._linear_intervention import linear_intervention_crl
 from crlearn.methods._reduction import (
@@ -290,7 +290,7 @@ def nonlinear_intervention_crl(
             coverage_check(covered, names),
             *structure_checks(regressions, latents.own, latents.before, labels, columns, names),
             restarts_check(latents.fit),
-            finite_check(latents.fit),
+            *training_checks(latents.fit),
         ),
         history=latents.fit.history,
         details={
