@@ -18,6 +18,7 @@ _PACKAGES = (
     "crlearn.result",
     "crlearn.nets",
     "crlearn.data",
+    "crlearn.flows",
     "crlearn.scores",
     "crlearn.methods",
     "crlearn.published",

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crlearn.nets import ACTIVATIONS, MLP, NetworkMap
+from crlearn.nets import ACTIVATIONS, MLP, BentLinear, NetworkMap
 
 
 def test_one_layer_is_affine():
@@ -31,6 +31,13 @@ def test_numpy_and_jax_agree(activation: str):
 def test_random_weights_keep_the_variance():
     weight = MLP.random(jax.random.key(0), [400, 500]).weights[0]
     assert np.var(np.asarray(weight)) == pytest.approx(1 / 400, rel=0.05)
+
+
+def test_a_bent_matrix_starts_straight():
+    network = BentLinear.straight(jax.random.key(0), [3, 8, 2])
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    np.testing.assert_allclose(network(x), x[:, :2], rtol=1e-6)
+    assert np.abs(np.asarray(network.bend.weights[0])).max() > 0.1
 
 
 def test_network_map_works_in_the_units_of_the_user():

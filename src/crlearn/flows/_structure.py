@@ -86,17 +86,18 @@ class NodeRegressions:
 
     def residual_variance(self, latent: int, others: int, own: BoolMatrix) -> float:
         """Return that of a latent given a set of others (as bits), where it is left alone."""
-        return self._regression(latent, others, own)[1]
+        return self._regression(self._pooled(latent, own), latent, others)[1]
 
     def costs(self, own: BoolMatrix) -> Matrix:
         """Return what each latent costs after each set of others (`crlearn.graph.best_order`)."""
         n = self.n_latents
         costs = np.zeros((2**n, n))
         left_alone = self.shares @ ~own
-        for latent in range(n):
+        for latent in np.flatnonzero(left_alone).tolist():
+            moments = self._pooled(latent, own)
             for others in range(2**n):
-                if not others >> latent & 1 and left_alone[latent] > 0:
-                    variance = self.residual_variance(latent, others, own)
+                if not others >> latent & 1:
+                    variance = self._regression(moments, latent, others)[1]
                     costs[others, latent] = 0.5 * left_alone[latent] * np.log(variance)
         return costs
 
@@ -118,7 +119,8 @@ class NodeRegressions:
     def _by_environment(self, before: BoolMatrix, own: BoolMatrix, *, residual: bool) -> Matrix:
         gains = np.zeros(own.shape)
         for latent in np.flatnonzero(~own.all(axis=0)).tolist():
-            coefficients, variance = self._regression(latent, _bits(before[:, latent]), own)
+            pooled = self._pooled(latent, own)
+            coefficients, variance = self._regression(pooled, latent, _bits(before[:, latent]))
             explained = (
                 coefficients if residual else np.eye(len(coefficients))[self._column(latent)]
             )
@@ -173,10 +175,13 @@ class NodeRegressions:
     def _column(self, latent: int) -> int:
         return 1 + self.n_features + latent
 
-    def _regression(self, latent: int, others: int, own: BoolMatrix) -> tuple[Matrix, float]:
-        """Return the residual as a combination of all columns, and its variance."""
+    def _pooled(self, latent: int, own: BoolMatrix) -> Matrix:
+        """Return the moments of the environments that leave a latent alone."""
         shares = np.where(own[:, latent], 0.0, self.shares)
-        moments = np.tensordot(shares / shares.sum(), self.moments, axes=1)
+        return np.tensordot(shares / shares.sum(), self.moments, axes=1)
+
+    def _regression(self, moments: Matrix, latent: int, others: int) -> tuple[Matrix, float]:
+        """Return the residual as a combination of all columns, and its variance."""
         supported = np.flatnonzero((self.supports & ~others) == 0)
         used = np.concatenate([[0], 1 + supported])
         response = moments[used, self._column(latent)]

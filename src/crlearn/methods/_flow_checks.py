@@ -124,10 +124,20 @@ def restarts_check(fit: FlowFit) -> Check:
     return Check(name, None, f"{detail}: one restart alone came to the answer; more would tell")
 
 
-def finite_check(fit: FlowFit) -> Check:
-    return Check(
-        "training stayed finite",
-        fit.retried == 0 and fit.skipped_steps == 0,
-        f"{fit.retried} restarts diverged and were run again with a smaller step, "
-        f"{fit.skipped_steps} steps were left out",
+def training_checks(fit: FlowFit) -> tuple[Check, ...]:
+    """Check that training came to its end, and that nothing in it was infinite."""
+    return (
+        Check(
+            "training came to its end",
+            fit.stopped != "interrupted",
+            "it was interrupted: targets and order may be those of its start"
+            if fit.stopped == "interrupted"
+            else f"{len(fit.history['epoch'])} times all restarts were compared",
+        ),
+        Check(
+            "training stayed finite",
+            fit.retried == 0 and fit.skipped_steps == 0,
+            f"{fit.retried} restarts diverged and were run again with a smaller step, "
+            f"{fit.skipped_steps} steps were left out",
+        ),
     )

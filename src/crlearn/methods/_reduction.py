@@ -10,7 +10,15 @@ import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.flows import Links, SmoothFlow, learn_links
+from crlearn.flows import (
+    Autoencoder,
+    Links,
+    SmoothFlow,
+    dimension_check,
+    fold_check,
+    learn_autoencoder,
+    learn_links,
+)
 from crlearn.inputs import components_of
 from crlearn.nets import apply_in_blocks, evaluate
 from crlearn.result import Check, LinearDecoder, LinearEncoder
@@ -18,10 +26,11 @@ from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
-ReductionName = Literal["auto", "linear", "links"]
+ReductionName = Literal["auto", "linear", "links", "autoencoder"]
 
-# Share of the variance outside of n dimensions below which these are all that there is.
-_NOTHING_LEFT = 1e-3
+# Share of the variance outside of n dimensions below which these are all that there is, and that
+# above which principal components are a poor start for a flow, whether they fold or not.
+_NOTHING_LEFT, _LITTLE_LEFT = 1e-3, 0.05
 # Links are worth their while if they bring that share down by this factor.
 _WORTHWHILE = 0.25
 
@@ -97,6 +106,18 @@ class LinksInverse:
         return self.links.inverse(H)
 
 
+@stored("decoder/codes")
+@dataclass(frozen=True, eq=False)
+class CodesInverse:
+    """The decoder of an `Autoencoder`."""
+
+    codes: Autoencoder
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        """Return the features that have these codes."""
+        return self.codes.inverse(Z)
+
+
 @stored("decoder/composed")
 @dataclass(frozen=True, eq=False)
 class ComposedDecoder:
@@ -112,12 +133,25 @@ class ComposedDecoder:
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """A map to as many numbers as there are latents, of unit size, its inverse, and checks."""
+    """A map to as many numbers as there are latents, of unit size, and its inverse.
+
+    Attributes
+    ----------
+    encoder, decoder
+        The map, and back.
+    left_out
+        Share of the variance of features (after their links) that is lost.
+    how
+        What it is, in words.
+    checks
+        Of X, and of the map.
+    """
 
     encoder: Any
     decoder: Any
-    checks: tuple[Check, ...]
-    links: Links | None = None
+    left_out: float
+    how: str
+    checks: tuple[Check, ...] = ()
 
 
 def reduce(X: Matrix, n_latents: int | None, kind: ReductionName, seed: int) -> Reduction:
@@ -131,47 +165,73 @@ def reduce(X: Matrix, n_latents: int | None, kind: ReductionName, seed: int) -> 
         How many; None: the rank of X.
     kind
         ``"linear"``: principal components; ``"links"``: those of features after monotone links;
-        ``"auto"``: links if they bring X closer to so many dimensions.
+        ``"autoencoder"``: smooth networks to codes and back; ``"auto"``: the first of these that
+        loses next to nothing and does not fold.
     seed
-        Of the links.
+        Of links and autoencoders.
     """
     span, _, checks = components_of(X, n_latents)
+    dimensions = dimension_check(X, span.n_latents)
+    found = _chosen(X, span, kind, seed)
+    if X.shape[1] == span.n_latents:
+        return replace(found, checks=(*checks, dimensions, _note(found)))
+    folding = fold_check(found.encoder(X), X)
+    return replace(found, checks=(*checks, dimensions, _note(found), folding))
+
+
+def _chosen(X: Matrix, span: LinearEncoder, kind: ReductionName, seed: int) -> Reduction:
     n = span.n_latents
-    plain = Reduction(span, LinearDecoder.undoing(span, X), checks)
-    left_out = _left_out(X, plain)
-    if kind == "linear" or X.shape[1] == n or (kind == "auto" and left_out < _NOTHING_LEFT):
-        return _checked(plain, left_out)
-    linked = _linked(X, n, checks, seed)
-    left_out_then = _left_out(X, linked)
-    if kind == "auto" and left_out_then > _WORTHWHILE * left_out:
-        return _checked(plain, left_out)
-    return _checked(linked, left_out_then)
+    plain = _linear(X, span)
+    if kind == "linear" or n == X.shape[1]:
+        return plain
+    if kind == "links":
+        return _linked(X, n, seed)
+    if kind == "autoencoder":
+        return _encoded(X, n, seed)
+    if plain.left_out < _NOTHING_LEFT:
+        return plain
+    linked = _linked(X, n, seed)
+    best = linked if linked.left_out < _WORTHWHILE * plain.left_out else plain
+    if best.left_out < _LITTLE_LEFT and fold_check(best.encoder(X), X).passed is not False:
+        return best
+    return _encoded(X, n, seed)
 
 
-def _linked(X: Matrix, n: int, checks: tuple[Check, ...], seed: int) -> Reduction:
+def _linear(X: Matrix, span: LinearEncoder) -> Reduction:
+    decoder = LinearDecoder.undoing(span, X)
+    left_out = _share_lost(X, decoder(span(X)))
+    return Reduction(span, decoder, left_out, "principal components of X")
+
+
+def _linked(X: Matrix, n: int, seed: int) -> Reduction:
     links = learn_links(X, n, seed)
     values = links(X)
     span, _, _ = components_of(values, n)
-    decoder = ComposedDecoder(LinearDecoder.undoing(span, values), LinksInverse(links))
-    return Reduction(Composed(links, span), decoder, checks, links)
+    inside = _linear(values, span)
+    return Reduction(
+        Composed(links, span),
+        ComposedDecoder(inside.decoder, LinksInverse(links)),
+        inside.left_out,
+        "principal components of X after monotone links of its features",
+    )
 
 
-def _left_out(X: Matrix, reduction: Reduction) -> float:
-    """Return the share of the variance of (linked) features that n dimensions leave out."""
-    values = X if reduction.links is None else reduction.links(X)
-    span: LinearEncoder = reduction.encoder if reduction.links is None else reduction.encoder.then
-    back = LinearDecoder.undoing(span, values)(span(values))
-    varying = values.std(axis=0) > 0
-    scale = values[:, varying].std(axis=0)
-    return float((((values - back)[:, varying] / scale) ** 2).mean()) if varying.any() else 0.0
+def _encoded(X: Matrix, n: int, seed: int) -> Reduction:
+    codes = learn_autoencoder(X, n, seed=seed)
+    return Reduction(codes, CodesInverse(codes), codes.error, "codes of an autoencoder")
 
 
-def _checked(reduction: Reduction, left_out: float) -> Reduction:
-    how = "of X" if reduction.links is None else "of X after monotone links of its features"
-    n = reduction.encoder.n_latents
-    note = Check(
+def _share_lost(X: Matrix, back: Matrix) -> float:
+    varying = X.std(axis=0) > 0
+    if not varying.any():
+        return 0.0
+    return float((((X - back)[:, varying] / X[:, varying].std(axis=0)) ** 2).mean())
+
+
+def _note(reduction: Reduction) -> Check:
+    return Check(
         "reduction",
         True,
-        f"{n} principal components {how}; {left_out:.2g} of the variance lies outside of them",
+        f"{reduction.encoder.n_latents} {reduction.how}; {reduction.left_out:.2g} of the variance "
+        "is lost",
     )
-    return replace(reduction, checks=(*reduction.checks, note))

@@ -3,12 +3,13 @@
 from crlearn.nets._convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from crlearn.nets._evaluate import apply_in_blocks, evaluate
 from crlearn.nets._logdet import log_determinants
-from crlearn.nets._mlp import ACTIVATIONS, MLP, AnyArray, NetworkMap
+from crlearn.nets._mlp import ACTIVATIONS, MLP, AnyArray, BentLinear, NetworkMap
 
 __all__ = [
     "ACTIVATIONS",
     "MLP",
     "AnyArray",
+    "BentLinear",
     "ConvolutionalDecoder",
     "ConvolutionalEncoder",
     "NetworkMap",

@@ -33,8 +33,17 @@ def tanh(x: Any) -> Any:
     return x.__array_namespace__().tanh(x)
 
 
+def silu(x: Any) -> Any:
+    """Return x times its logistic function: a leaky ReLU without the kink."""
+    return 0.5 * x * (1 + x.__array_namespace__().tanh(0.5 * x))
+
+
 # Networks name their activation: a name can be stored in a file, a function cannot.
-ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"leaky_relu": leaky_relu, "tanh": tanh}
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "leaky_relu": leaky_relu,
+    "tanh": tanh,
+    "silu": silu,
+}
 
 
 @stored("net/mlp")
@@ -63,6 +72,27 @@ class MLP(eqx.Module):
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = activate(x @ weight + bias)
         return x @ self.weights[-1] + self.biases[-1]
+
+
+@stored("net/bent")
+class BentLinear(eqx.Module):
+    """A matrix and a network beside it that bends it: ``x @ matrix + bend(x)``."""
+
+    matrix: Float[AnyArray, "inputs outputs"]
+    bend: MLP
+
+    @classmethod
+    def straight(
+        cls, key: PRNGKeyArray, sizes: Sequence[int], activation: str = "silu"
+    ) -> BentLinear:
+        """Draw a network whose last layer is zero; the matrix keeps the leading inputs."""
+        bend = MLP.random(key, sizes, activation)
+        weights = (*bend.weights[:-1], jax.numpy.zeros_like(bend.weights[-1]))
+        return cls(jax.numpy.eye(sizes[0], sizes[-1]), MLP(weights, bend.biases, activation))
+
+    def __call__(self, x: Float[AnyArray, "*rows inputs"]) -> Float[AnyArray, "*rows outputs"]:
+        """Return the outputs of each row of `x`."""
+        return x @ self.matrix + self.bend(x)
 
 
 @stored("encoder/network")
