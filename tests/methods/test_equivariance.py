@@ -21,6 +21,7 @@ from crlearn import (
     ICABaseline,
     LinearInterventionCRL,
     MultiNodeCRL,
+    NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
 )
@@ -125,6 +126,13 @@ CASES = {
         lambda: make_linear_interventional(2, 4, 200, mechanism="quadratic", random_state=0),
     ),
     "MultiNodeCRL": Case(MultiNodeCRL(mechanisms="linear"), sets),
+    "NonlinearInterventionCRL": Case(
+        NonlinearInterventionCRL(n_steps=5, n_restarts=1),
+        lambda: make_coupled_interventional(
+            2, 2, 100, mixing="smooth", mixing_gain=1.0, random_state=0
+        ),
+        tolerance=1e-3,
+    ),
     "ObservationalCRL": Case(ObservationalCRL(), curved),
     "EmpiricalBayesCRL": Case(EmpiricalBayesCRL(center=True, scale=True), noisy),
     "LSCALEI": Case(LSCALEI(scores="gaussian"), single_node),
@@ -205,6 +213,8 @@ EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("IVAE", columns_permuted): "each feature has random first weights of its own",
     ("IVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("IVAE", environments_renamed): "each environment has a random first prior of its own",
+    ("NonlinearInterventionCRL", rows_permuted): "minibatches and held-out rows are drawn by "
+    "position",
     ("LSCALEI", shifted_and_scaled): "the cut for edges is a number in the units of X",
     ("LSCALEI", other_units): "the cut for edges is a number in the units of X",
     ("UMNICRL", shifted_and_scaled): "the cut for ranks is a number in the units of X",

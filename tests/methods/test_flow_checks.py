@@ -9,13 +9,13 @@ import pytest
 from crlearn.flows import FlowFit, NodeRegressions
 from crlearn.methods._flow_checks import (
     coverage_check,
-    finite_check,
     guarantee_of,
     restarts_check,
     structure_checks,
+    training_checks,
 )
 
-FIT = FlowFit(Any, Any, 1.0, (), (), {}, "max_epochs", 0, 0)  # pyright: ignore
+FIT = FlowFit(Any, Any, 1.0, (), (), {"epoch": np.arange(3)}, "max_epochs", 0, 0)  # pyright: ignore
 TWO_EACH = np.array([[0, 0], [1, 0], [0, 1], [1, 0], [0, 1]], dtype=bool)
 
 
@@ -54,10 +54,14 @@ def test_restarts(agreements: Any, gaps: Any, passed: bool | None, said: str):
     assert said in check.detail
 
 
-def test_steps_that_are_not_finite():
-    assert finite_check(FIT).passed
-    assert not finite_check(replace(FIT, retried=1)).passed
-    assert not finite_check(replace(FIT, skipped_steps=2)).passed
+def test_training():
+    def passed(**changes: Any) -> list[bool | None]:
+        return [check.passed for check in training_checks(replace(FIT, **changes))]
+
+    assert passed() == [True, True]
+    assert passed(stopped="interrupted") == [False, True]
+    assert passed(retried=1) == [True, False]
+    assert passed(skipped_steps=2) == [True, False]
 
 
 def checks(*, soft: float = 0.0, unannounced: bool = False) -> Any:

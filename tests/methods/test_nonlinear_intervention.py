@@ -91,7 +91,7 @@ def linear_world() -> Any:
         variance_factors=(1.5,),
         intervened_means=(1.5, 2.0),
         mixing="smooth",
-        mixing_gain=1.0,
+        mixing_gain=0.6,
         random_state=0,
     )
 
@@ -100,7 +100,7 @@ def linear_world() -> Any:
 def test_linear_mechanisms(linear_world: Any):
     model = short(mechanisms="linear", n_steps=200).fit(linear_world.X, linear_world.y)
     found = evaluate(model, linear_world, ["mcc", "shd", "targets_right"])
-    assert found["mcc"] > 0.97
+    assert found["mcc"] > 0.93  # 0.88 if the mixing is taken for linear
     assert found["shd"] == 0
     assert found["targets_right"] == 1
     assert model.result_.guarantee.intended.latents == "scale"

@@ -20,6 +20,7 @@ from crlearn import (
     ICABaseline,
     LinearInterventionCRL,
     MultiNodeCRL,
+    NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
 )
@@ -183,6 +184,37 @@ def bent_sets(units: float = 1.0) -> Any:
     world: Any = make_multi_node(2, 4, 800, mechanism="quadratic", graph="chain", random_state=0)
     X = np.where((world.y == 2)[:, None], units * world.X, world.X)
     return MultiNodeCRL(2, random_state=0).fit(X, world.y)
+
+
+# Any smooth mixing
+
+
+@cache
+def smooth() -> Any:
+    return make_coupled_interventional(
+        2, 2, 1000, graph="chain", mixing="smooth", mixing_gain=1.0, random_state=2
+    )
+
+
+def behind_smooth_maps(X: Any = None, y: Any = None, **options: Any) -> Any:
+    world = smooth()
+    X, y = (world.X if X is None else X), (world.y if y is None else y)
+    settings = {"n_steps": 400, "n_restarts": 2, "random_state": 0}
+    return NonlinearInterventionCRL(**{**settings, **options}).fit(X, y)
+
+
+def much_at_once_behind_smooth_maps() -> Any:
+    """Random labels, one of them for two rows, no reference, and steps that hardly train."""
+    X, y = far_from_zero(smooth().X[:600]), 1 + np.arange(600) % 2
+    y[:2] = 3
+    return behind_smooth_maps(X, y, n_steps=3, n_restarts=2)
+
+
+def two_latents_hit_at_once() -> Any:
+    """What nobody says: one environment changes the other latent, too."""
+    world = smooth()
+    X = np.where((world.y == 3)[:, None], 2 * world.X[:, ::-1], world.X)
+    return behind_smooth_maps(X)
 
 
 # Observational data
@@ -363,6 +395,7 @@ HOLD: dict[str, Fit] = {
     "IVAE": ivae,
     "LinearInterventionCRL": single_node,
     "MultiNodeCRL": multi_node,
+    "NonlinearInterventionCRL": behind_smooth_maps,
     "ObservationalCRL": observational,
     "EmpiricalBayesCRL": lambda: denoised(EmpiricalBayesCRL),
     "LSCALEI": lambda: by_scores(LSCALEI, interventions),
