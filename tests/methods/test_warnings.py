@@ -204,17 +204,32 @@ def behind_smooth_maps(X: Any = None, y: Any = None, **options: Any) -> Any:
 
 
 def much_at_once_behind_smooth_maps() -> Any:
-    """Random labels, one of them for two rows, no reference, and steps that hardly train."""
-    X, y = far_from_zero(smooth().X[:600]), 1 + np.arange(600) % 2
-    y[:2] = 3
-    return behind_smooth_maps(X, y, n_steps=3, n_restarts=2)
+    """Nothing but noise, two labels at random for two latents, and no reference."""
+    X = far_from_zero(np.random.default_rng(0).standard_normal((600, 2)))
+    return behind_smooth_maps(X, 1 + np.arange(600) % 2, n_steps=100, random_state=1)
 
 
-def two_latents_hit_at_once() -> Any:
-    """What nobody says: one environment changes the other latent, too."""
+def another_environment_changes_both_latents() -> Any:
     world = smooth()
-    X = np.where((world.y == 3)[:, None], 2 * world.X[:, ::-1], world.X)
-    return behind_smooth_maps(X)
+    return behind_smooth_maps(np.where((world.y == 3)[:, None], 2 * world.X[:, ::-1], world.X))
+
+
+def a_target_that_is_not_cut_off() -> Any:
+    """Half of the control is said to be an intervention on the effect."""
+    known = {"targets": {1: 0, 2: 1, 3: 0, 4: 1, 5: 1}, "graph": [[0, 1], [0, 0]]}
+    return behind_smooth_maps(y=halved(smooth().y, 0, 5), n_restarts=1, **known)
+
+
+def hardly_trained(X: Any) -> Any:
+    return behind_smooth_maps(
+        X, n_latents=2, reduction="linear", n_steps=3, n_restarts=1, random_state=0
+    )
+
+
+def a_strip_that_is_bent_back() -> Any:
+    position, across = smooth().truth.Z.T
+    angle = 4 * np.tanh(position / 2)
+    return hardly_trained(np.column_stack([np.cos(angle), np.sin(angle) / 4, across]))
 
 
 # Observational data
@@ -453,6 +468,24 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("MultiNodeCRL", "structure is determined by the data"): lambda: soft_interventions(
         MultiNodeCRL, make_multi_node, 300, seed=5
     ),
+    **{
+        ("NonlinearInterventionCRL", check): much_at_once_behind_smooth_maps
+        for check in (
+            "columns vary",
+            "reference environment",
+            "every latent is intervened on",
+            "restarts agree",
+        )
+    },
+    (
+        "NonlinearInterventionCRL",
+        "mechanisms stay where nobody intervenes",
+    ): another_environment_changes_both_latents,
+    ("NonlinearInterventionCRL", "interventions cut latents off"): a_target_that_is_not_cut_off,
+    ("NonlinearInterventionCRL", "X holds 2 numbers"): lambda: hardly_trained(
+        with_noise(smooth().X @ [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    ),
+    ("NonlinearInterventionCRL", "the reduction does not fold"): a_strip_that_is_bent_back,
     ("ObservationalCRL", "rank of X"): lambda: observational(measured()),
     ("ObservationalCRL", "noise is Gaussian"): lambda: noise_of_another_shape("laplace"),
     ("ObservationalCRL", "noise is independent of its causes"): noise_that_grows_with_its_cause,
@@ -542,6 +575,16 @@ NEVER = {
     ("MultiNodeCRL", "means of environments"): "as in LinearInterventionCRL",
     ("LinearInterventionCRL", "environment sizes"): "small environments are refused",
     ("MultiNodeCRL", "environment sizes"): "small environments are refused",
+    ("NonlinearInterventionCRL", "environment sizes"): "small environments are refused",
+    ("NonlinearInterventionCRL", "reduction"): "it says what was done and what is lost by it",
+    (
+        "NonlinearInterventionCRL",
+        "training came to its end",
+    ): "only users interrupt it (see the tests of that method)",
+    (
+        "NonlinearInterventionCRL",
+        "training stayed finite",
+    ): "steps are small, and rows are in fixed units",
     ("LSCALEI", "environment sizes"): "small environments are refused",
     ("UMNICRL", "environment sizes"): "small environments are refused",
     (
