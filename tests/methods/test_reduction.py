@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crlearn.data import make_mixing
+from crlearn.exceptions import IdentifiabilityError
 from crlearn.methods._reduction import reduce
 
 RNG = np.random.default_rng(0)
@@ -68,3 +70,9 @@ def test_as_many_features_as_latents():
     found = reduce(BENT[:, :2], 2, "links", seed=0)
     assert found.how == "principal components of X"
     np.testing.assert_allclose(found.encoder(BENT[:, :2]).std(axis=0), 1, rtol=1e-2)
+
+
+def test_a_mixing_that_loses_latents_is_refused():
+    curved = make_mixing("curved", 3, 10, 0)(RNG.normal(size=(2000, 3)))
+    with pytest.raises(IdentifiabilityError, match=r"'n_latents' is 5.*Set n_latents=3"):
+        reduce(curved, 5, "linear", seed=0)

@@ -10,12 +10,14 @@ import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.exceptions import IdentifiabilityError
 from crlearn.flows import (
     Autoencoder,
     Links,
     SmoothFlow,
     dimension_check,
     fold_check,
+    intrinsic_dimension,
     learn_autoencoder,
     learn_links,
 )
@@ -172,11 +174,24 @@ def reduce(X: Matrix, n_latents: int | None, kind: ReductionName, seed: int) -> 
     """
     span, _, checks = components_of(X, n_latents)
     dimensions = dimension_check(X, span.n_latents)
+    if dimensions.passed is False:
+        _refuse_lost_latents(X, span.n_latents)
     found = _chosen(X, span, kind, seed)
     if X.shape[1] == span.n_latents:
         return replace(found, checks=(*checks, dimensions, _note(found)))
     folding = fold_check(found.encoder(X), X)
     return replace(found, checks=(*checks, dimensions, _note(found), folding))
+
+
+def _refuse_lost_latents(X: Matrix, n: int) -> None:
+    """Refuse X that holds fewer numbers than there are latents: nothing can bring them back."""
+    estimate = intrinsic_dimension(X, n)
+    if estimate is not None and estimate < n:
+        raise IdentifiabilityError(
+            f"X holds about {estimate:.1f} numbers a row (by the distances of nearest rows), and "
+            f"'n_latents' is {n}: the mixing has lost some latents, or there are fewer. Set "
+            f"n_latents={max(round(estimate), 1)}, or measure more features."
+        )
 
 
 def _chosen(X: Matrix, span: LinearEncoder, kind: ReductionName, seed: int) -> Reduction:
