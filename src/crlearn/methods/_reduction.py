@@ -22,7 +22,7 @@ from crlearn.flows import (
     learn_links,
 )
 from crlearn.inputs import components_of
-from crlearn.nets import apply_in_blocks, evaluate
+from crlearn.nets import apply_in_blocks
 from crlearn.result import Check, LinearDecoder, LinearEncoder
 from crlearn.tags import stored
 
@@ -72,8 +72,9 @@ class FlowMap:
 
     def __call__(self, X: Matrix) -> Matrix:
         """Return the latents of each row."""
-        z = np.asarray(evaluate(self.flow, np.asarray(X, dtype=float)), dtype=float)
-        return (z[:, self.columns] - self.mean) / self.scale
+        # Blocks of one size, so that a row has the same bits whatever stands beside it.
+        z = apply_in_blocks(partial(_done, self.flow), np.asarray(X, dtype=float))
+        return (np.asarray(z, dtype=float)[:, self.columns] - self.mean) / self.scale
 
 
 @stored("decoder/flow")
@@ -89,6 +90,11 @@ class FlowInverse:
         z = np.empty_like(np.asarray(Z, dtype=float))
         z[:, encoder.columns] = np.asarray(Z) * encoder.scale + encoder.mean
         return np.asarray(apply_in_blocks(partial(_undone, encoder.flow), z), dtype=float)
+
+
+@eqx.filter_jit
+def _done(flow: SmoothFlow, x: Any) -> Any:
+    return flow(x)
 
 
 @eqx.filter_jit
@@ -237,6 +243,9 @@ def _encoded(X: Matrix, n: int, seed: int) -> Reduction:
 
 
 def _share_lost(X: Matrix, back: Matrix) -> float:
+    size = np.abs(X).max(axis=0)
+    size = np.where(size > 0, size, 1.0)  # squares of X itself may be too large for a number
+    X, back = X / size, back / size
     varying = X.std(axis=0) > 0
     if not varying.any():
         return 0.0
