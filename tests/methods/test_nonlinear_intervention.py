@@ -140,6 +140,11 @@ class TestBadInput:
         graph = np.array([[0, 1], [0, 0]])
         self.refused(world, "needs 'targets' for every environment", graph=graph, targets={1: 0})
 
+    def test_a_graph_of_linear_latents(self, world: Any):
+        self.refused(
+            world, "mechanisms='nonlinear' only", graph=[[0, 1], [0, 0]], mechanisms="linear"
+        )
+
     def test_links_without_spare_features(self, world: Any):
         message = "more features than latents"
         self.refused(world, message, IdentifiabilityError, mixing="post-nonlinear", n_latents=2)

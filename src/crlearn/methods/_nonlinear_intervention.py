@@ -385,7 +385,8 @@ class NonlinearInterventionCRL(BaseCRL):
         here are found. None: all are found.
     graph
         The causal graph over the targets, if it is known (an adjacency matrix or a
-        `networkx.DiGraph`); then all targets must be. It is not searched for then.
+        `networkx.DiGraph`); then all targets must be. It is not searched for then. Not for linear
+        mechanisms.
     mixing
         ``"smooth"``: any smooth map that is one to one; ``"post-nonlinear"``: a monotone function
         of each feature after a linear map to more features than latents. Then links are undone, and
@@ -463,6 +464,7 @@ class NonlinearInterventionCRL(BaseCRL):
     def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         environments = read_environments(y, self.reference)
+        self._refuse_graph_of_linear_latents()
         if self.mixing == "post-nonlinear":
             self._refuse_for_links()
             return post_nonlinear_crl(
@@ -481,6 +483,13 @@ class NonlinearInterventionCRL(BaseCRL):
             seed=seed,
             checkpoint=self.checkpoint,
         )
+
+    def _refuse_graph_of_linear_latents(self) -> None:
+        if self.graph is not None and self.mechanisms == "linear":
+            raise ValueError(
+                "A known 'graph' is used with mechanisms='nonlinear' only; linear ones find the "
+                "graph by moments. Leave one of the two out."
+            )
 
     def _refuse_for_links(self) -> None:
         if self.graph is not None or self.mechanisms == "linear":
