@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ICABaseline,
         LinearInterventionCRL,
         MultiNodeCRL,
+        NonlinearInterventionCRL,
         ObservationalCRL,
         PCABaseline,
     )
@@ -32,6 +33,7 @@ _HOME = {
     "IVAE": "crlearn.methods",
     "LinearInterventionCRL": "crlearn.methods",
     "MultiNodeCRL": "crlearn.methods",
+    "NonlinearInterventionCRL": "crlearn.methods",
     "ObservationalCRL": "crlearn.methods",
     "EmpiricalBayesCRL": "crlearn.methods",
     "save": "crlearn.persist",
@@ -64,6 +66,7 @@ __all__ = [
     "ICABaseline",
     "LinearInterventionCRL",
     "MultiNodeCRL",
+    "NonlinearInterventionCRL",
     "ObservationalCRL",
     "PCABaseline",
     "__version__",

@@ -21,7 +21,9 @@ CLOSE = 5.0
 # Latents or noises that agree less than this are another answer.
 SAME_ANSWER = 0.9
 
-LatentLevel = Literal["scale", "parents", "ancestors", "layers", "blocks", "span", "none"]
+LatentLevel = Literal[
+    "scale", "elementwise", "parents", "ancestors", "layers", "blocks", "span", "none"
+]
 GraphLevel = Literal["exact", "closure", "cpdag", "layers", "none"]
 
 
@@ -97,10 +99,10 @@ class Guarantee:
     Attributes
     ----------
     latents
-        ``"scale"``: each latent up to scale (and order); ``"parents"`` / ``"ancestors"``: mixed
-        with its parents / ancestors; ``"layers"`` / ``"blocks"``: up to a map inside each layer
-        (with those above it) or block; ``"span"``: all latents together up to one invertible
-        linear map; ``"none"``.
+        ``"scale"``: each latent up to scale (and order); ``"elementwise"``: each up to an
+        invertible function of its own; ``"parents"`` / ``"ancestors"``: mixed with its parents /
+        ancestors; ``"layers"`` / ``"blocks"``: up to a map inside each layer (with those above it)
+        or block; ``"span"``: all latents together up to one invertible linear map; ``"none"``.
     graph
         ``"exact"``, ``"closure"`` (who is an ancestor of whom), ``"cpdag"``, ``"layers"`` (which
         latents lie upstream of which, but no edges) or ``"none"``.

@@ -129,6 +129,36 @@ def test_pairs_of_hard_interventions_differ_along_the_target_only():
     assert (np.abs(difference[:, 1]) > 0).all()
 
 
+def test_means_of_intervened_latents():
+    options = {"intervened_means": (1.0, 2.0), "mechanism": "linear", "mixing": np.eye(3)}
+    world = make_coupled_interventional(3, 3, 20_000, **options, random_state=0)
+    hit = np.array([world.X[world.y == e].mean(axis=0) for e in range(7)])[1:]
+    means = hit[world.truth.targets[1:]]
+    assert ((np.abs(means) > 0.9) & (np.abs(means) < 2.1)).all()
+    assert 0 < (means > 0).sum() < 6  # signs are random
+    plain = make_coupled_interventional(3, 3, 50, mechanism="linear", random_state=0).truth
+    np.testing.assert_array_equal(world.truth.graph, plain.graph)
+
+
+def test_some_latents_are_intervened_on():
+    world = make_coupled_interventional(3, 5, 50, intervened=[2, 0], random_state=0)
+    wanted = np.eye(3)[[2, 0, 2, 0]]
+    np.testing.assert_array_equal(world.truth.targets, np.vstack([np.zeros(3), wanted]))
+    assert len(np.unique(world.y)) == 5
+
+
+def test_the_gain_is_the_spread_that_the_mixing_sees():
+    seen = [
+        make_coupled_interventional(3, 3, 5000, mixing=np.eye(3), mixing_gain=gain, random_state=0)
+        for gain in (None, 0.5)
+    ]
+    plain, scaled = (world.X[world.y == 0].std(axis=0) for world in seen)
+    assert np.ptp(plain) > 0.1
+    np.testing.assert_allclose(scaled, 0.5, rtol=0.05)
+    np.testing.assert_array_equal(seen[0].truth.Z, seen[1].truth.Z)
+    np.testing.assert_allclose(seen[1].truth.mixing.inverse(seen[1].X), seen[1].truth.Z, atol=1e-9)
+
+
 def test_multi_domain():
     world = make_multi_domain(4, 20, 500, random_state=0)
     assert world.environments == (1, 2, 3, 4)

@@ -14,6 +14,19 @@ def test_forward_by_hand():
     np.testing.assert_array_equal(layer.derivative(values), [[1.0, 0.1]])
 
 
+@pytest.mark.parametrize("slope", [0.01, 0.3])
+def test_leaky_tanh(slope):
+    layer = Layer(np.array([[1.0, 2.0], [0.5, -1.0]]), np.ones(2), "leaky_tanh", slope)
+    Z = np.random.default_rng(0).normal(size=(200, 2)) * np.logspace(-3, 2, 200)[:, None]
+    values = layer.affine(Z)
+    outputs = layer.activate(values)
+    np.testing.assert_allclose(outputs, slope * values + np.tanh(values))
+    np.testing.assert_allclose(layer.inverse(outputs), Z, rtol=1e-9, atol=1e-9)
+    step = 1e-6
+    differences = (layer.activate(values + step) - layer.activate(values - step)) / (2 * step)
+    np.testing.assert_allclose(layer.derivative(values), differences, atol=1e-6)
+
+
 def test_saturated_outputs_are_outvoted():
     weight = np.array([[40.0, 0.0], [1.0, 0.5], [0.5, -1.0]])
     Z = np.array([[1.0, 0.5], [-0.8, 0.2]])
@@ -38,7 +51,7 @@ def test_slope_must_be_positive(slope):
 
 
 def test_unknown_activation():
-    with pytest.raises(ValueError, match="'identity', 'tanh', 'leaky_relu'"):
+    with pytest.raises(ValueError, match="'identity', 'tanh', 'leaky_relu', 'leaky_tanh'"):
         Layer(np.eye(2), activation="relu")
 
 

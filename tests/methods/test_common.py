@@ -24,6 +24,7 @@ from crlearn import (
     ICABaseline,
     LinearInterventionCRL,
     MultiNodeCRL,
+    NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
     load,
@@ -34,7 +35,7 @@ from crlearn import estimators as all_estimators
 from crlearn.base import BaseCRL
 from crlearn.data import make_segments
 from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
-from crlearn.published import EBCRL, LSCALEI, UMNICRL, ScoreLayers
+from crlearn.published import EBCRL, GSCALEI, LSCALEI, UMNICRL, ContrastiveCRL, ScoreLayers
 from crlearn.result import LinearEncoder
 
 ESTIMATORS: list[Any] = [
@@ -43,10 +44,13 @@ ESTIMATORS: list[Any] = [
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     LinearInterventionCRL(mechanisms="linear"),
     MultiNodeCRL(n_latents=1, mechanisms="linear"),
+    NonlinearInterventionCRL(reduction="linear", n_steps=5, n_restarts=1),
     ObservationalCRL(),
     EmpiricalBayesCRL(scale=True),
     LSCALEI(scores="gaussian"),
     UMNICRL(n_latents=1, rank_cut=1e-9),
+    GSCALEI(scores="gaussian", n_steps=20),
+    ContrastiveCRL(width=4, max_epochs=3),
     ScoreLayers(),
     EBCRL(max_iter=3),
 ]
@@ -57,10 +61,13 @@ AS_CONSTRUCTED: list[Any] = [
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     LinearInterventionCRL(),
     MultiNodeCRL(),
+    NonlinearInterventionCRL(n_steps=5, n_restarts=1),
     ObservationalCRL(),
     EmpiricalBayesCRL(),
     LSCALEI(scores="gaussian"),
     UMNICRL(),
+    GSCALEI(scores="gaussian", n_steps=20),
+    ContrastiveCRL(width=4, max_epochs=3),
     ScoreLayers(),
     EBCRL(),
 ]
@@ -99,8 +106,9 @@ def fresh(estimator: Any, **parameters: Any) -> Any:
 
 
 def labels_for(estimator: Any, world: Any, n_latents: int) -> Any:
-    """Labels that the estimator takes; LSCALE-I wants one environment for each latent."""
-    return world.y % (n_latents + 1) if isinstance(estimator, LSCALEI) else world.y
+    """Labels that the estimator takes; some want one or two environments for each latent."""
+    wanted = {LSCALEI: n_latents + 1, ContrastiveCRL: n_latents + 1, GSCALEI: 2 * n_latents + 1}
+    return world.y % wanted[type(estimator)] if type(estimator) in wanted else world.y
 
 
 def fitted(estimator: Any, world: Any, n_latents: int = 3, X: Any = None) -> Any:
@@ -167,6 +175,9 @@ class TestContract:
         self, estimator: Any, world: Any, once: Any
     ):
         model = once(estimator)
+        if isinstance(estimator, ContrastiveCRL):
+            assert not hasattr(model, "inverse_transform")
+            return
         assert model.inverse_transform(model.transform(world.X)).shape == world.X.shape
         with pytest.raises(ValueError, match="one column for each of the 3 latents"):
             model.inverse_transform(np.zeros((2, 4)))
@@ -177,7 +188,7 @@ class TestContract:
         y = np.arange(400) % 4
         Z = rng.standard_normal((400, 2)) * np.where(y % 2, 1, 2)[:, None]
         X = Z @ rng.standard_normal((2, 4)) * [1, 10, 100, 0.1] + [5, 0, 0, 1]
-        y = y % 3 if isinstance(estimator, LSCALEI) else y
+        y = y % 3 if isinstance(estimator, LSCALEI | ContrastiveCRL) else y
         model = fresh(estimator, n_latents=2).fit(X, y)
         if isinstance(model.result_.encoder, LinearEncoder):
             np.testing.assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-6)

@@ -21,10 +21,12 @@ from crlearn import (
     ICABaseline,
     LinearInterventionCRL,
     MultiNodeCRL,
+    NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
 )
 from crlearn.data import (
+    make_coupled_interventional,
     make_linear_interventional,
     make_multi_domain,
     make_multi_node,
@@ -35,7 +37,7 @@ from crlearn.data import (
 from crlearn.estimators import ESTIMATORS
 from crlearn.methods import DenoisingCRL
 from crlearn.metrics import correlation_matrix, match
-from crlearn.published import EBCRL, LSCALEI, UMNICRL, ScoreLayers
+from crlearn.published import EBCRL, GSCALEI, LSCALEI, UMNICRL, ContrastiveCRL, ScoreLayers
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +126,29 @@ CASES = {
         lambda: make_linear_interventional(2, 4, 200, mechanism="quadratic", random_state=0),
     ),
     "MultiNodeCRL": Case(MultiNodeCRL(mechanisms="linear"), sets),
+    "NonlinearInterventionCRL": Case(
+        NonlinearInterventionCRL(n_steps=5, n_restarts=1),
+        lambda: make_coupled_interventional(
+            2, 2, 100, mixing="smooth", mixing_gain=1.0, random_state=0
+        ),
+        tolerance=1e-3,
+    ),
     "ObservationalCRL": Case(ObservationalCRL(), curved),
     "EmpiricalBayesCRL": Case(EmpiricalBayesCRL(center=True, scale=True), noisy),
     "LSCALEI": Case(LSCALEI(scores="gaussian"), single_node),
     "LSCALEI, tests": Case(LSCALEI(scores="gaussian", edge_cut="test"), single_node),
     "UMNICRL": Case(UMNICRL(), sets),
     "UMNICRL, tests": Case(UMNICRL(rank_cut="test"), sets),
+    "GSCALEI": Case(
+        GSCALEI(scores="gaussian", n_steps=20),
+        lambda: make_coupled_interventional(2, 4, 200, random_state=0),
+        tolerance=1e-4,
+    ),
+    "ContrastiveCRL": Case(
+        ContrastiveCRL(width=4, max_epochs=3),
+        lambda: make_linear_interventional(2, 4, 200, random_state=0),
+        tolerance=1e-4,
+    ),
     "ScoreLayers": Case(ScoreLayers(), curved),
     "ScoreLayers, tests": Case(ScoreLayers(threshold="test"), curved),
     "EBCRL": Case(EBCRL(max_iter=3), noisy),
@@ -194,10 +213,17 @@ EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("IVAE", columns_permuted): "each feature has random first weights of its own",
     ("IVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("IVAE", environments_renamed): "each environment has a random first prior of its own",
+    ("NonlinearInterventionCRL", rows_permuted): "minibatches and held-out rows are drawn by "
+    "position",
     ("LSCALEI", shifted_and_scaled): "the cut for edges is a number in the units of X",
     ("LSCALEI", other_units): "the cut for edges is a number in the units of X",
     ("UMNICRL", shifted_and_scaled): "the cut for ranks is a number in the units of X",
     ("UMNICRL", other_units): "the cut for ranks is a number in the units of X",
+    ("GSCALEI", rows_permuted): "minibatches and held-out rows are drawn by position",
+    ("GSCALEI", environments_renamed): "each pair of environments has random first weights",
+    ("ContrastiveCRL", columns_permuted): "each feature has random first weights of its own",
+    ("ContrastiveCRL", rows_permuted): "minibatches and held-out rows are drawn by position",
+    ("ContrastiveCRL", environments_renamed): "each environment has random first weights",
     ("ScoreLayers", other_units): "leaves have length one in the units of X",
     ("EBCRL", shifted_and_scaled): "knots lie where they lie in the units of X",
     ("EBCRL", far_from_zero): "the model has no intercept",

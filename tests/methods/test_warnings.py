@@ -20,10 +20,13 @@ from crlearn import (
     ICABaseline,
     LinearInterventionCRL,
     MultiNodeCRL,
+    NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
 )
 from crlearn.data import (
+    Intervention,
+    make_coupled_interventional,
     make_linear_interventional,
     make_multi_domain,
     make_multi_node,
@@ -34,9 +37,10 @@ from crlearn.data import (
 from crlearn.estimators import ESTIMATORS
 from crlearn.exceptions import AssumptionWarning
 from crlearn.metrics import evaluate
-from crlearn.published import EBCRL, LSCALEI, UMNICRL, ScoreLayers
+from crlearn.published import EBCRL, GSCALEI, LSCALEI, UMNICRL, ContrastiveCRL, ScoreLayers
 
 Fit = Callable[[], Any]
+LARGE_STEP_OF_LOG_ODDS = 0.3  # as below, where cycles are penalised exponentially
 LARGE_STEP = 4.0  # most restarts diverge; with a tenth of it none does
 
 
@@ -182,6 +186,56 @@ def bent_sets(units: float = 1.0) -> Any:
     return MultiNodeCRL(2, random_state=0).fit(X, world.y)
 
 
+# Any smooth mixing
+
+
+@cache
+def smooth() -> Any:
+    return make_coupled_interventional(
+        2, 2, 1000, graph="chain", mixing="smooth", mixing_gain=1.0, random_state=2
+    )
+
+
+def behind_smooth_maps(X: Any = None, y: Any = None, **options: Any) -> Any:
+    world = smooth()
+    X, y = (world.X if X is None else X), (world.y if y is None else y)
+    settings = {"n_steps": 400, "n_restarts": 2, "random_state": 0}
+    return NonlinearInterventionCRL(**{**settings, **options}).fit(X, y)
+
+
+def much_at_once_behind_smooth_maps() -> Any:
+    """Nothing but noise, two labels at random for two latents, and no reference."""
+    X = far_from_zero(np.random.default_rng(0).standard_normal((600, 2)))
+    return behind_smooth_maps(X, 1 + np.arange(600) % 2, n_steps=100, random_state=1)
+
+
+def another_environment_changes_both_latents() -> Any:
+    world = smooth()
+    return behind_smooth_maps(np.where((world.y == 3)[:, None], 2 * world.X[:, ::-1], world.X))
+
+
+def a_soft_intervention() -> Any:
+    """The effect still follows its cause where it is said to be cut off."""
+    rng, y = np.random.default_rng(0), np.arange(1800) % 3
+    cause = rng.standard_normal(1800) * np.where(y == 1, 3, 1)
+    noise = rng.standard_normal(1800) * np.where(y == 2, 0.5, 1)
+    Z = np.column_stack([cause, 2 * np.where(y == 2, 0.7, 1) * np.abs(cause) + noise])
+    known = {"targets": {1: 0, 2: 1}, "graph": [[0, 1], [0, 0]]}
+    return behind_smooth_maps(Z + 0.3 * np.tanh(Z[:, ::-1]), y, n_restarts=1, **known)
+
+
+def hardly_trained(X: Any) -> Any:
+    return behind_smooth_maps(
+        X, n_latents=2, reduction="linear", n_steps=3, n_restarts=1, random_state=0
+    )
+
+
+def a_strip_that_is_bent_back() -> Any:
+    position, across = smooth().truth.Z.T
+    angle = 4 * np.tanh(position / 2)
+    return hardly_trained(np.column_stack([np.cos(angle), np.sin(angle) / 4, across]))
+
+
 # Observational data
 
 
@@ -311,6 +365,46 @@ def gaussian_latents() -> Any:
     return layers(np.random.default_rng(0).normal(size=(200, 2)))
 
 
+def two_hard_each(change: Any = lambda X, y: (X, y), **options: Any) -> Any:
+    """One-hot score differences behind tanh; the world is one of independent latents."""
+    world: Any = make_coupled_interventional(2, 4, 500, graph="empty", random_state=0)
+    X, y = change(world.X, world.y)
+    settings = {"decoder": "tanh", "scores": "gaussian", "n_steps": 1000, "random_state": 0}
+    return GSCALEI(**{**settings, **options}).fit(X, y)
+
+
+def much_at_once_for_networks() -> Any:
+    """A network that is hardly trained, without one of the environments, in too large steps."""
+    world: Any = make_coupled_interventional(2, 4, 100, graph="empty", random_state=0)
+    rows = (world.y < 4) & ((world.y != 3) | (np.cumsum(world.y == 3) <= 2))
+    model = GSCALEI(2, scores=lambda X, environment: X * environment, n_steps=3, random_state=0)
+    return model.fit(far_from_zero(world.X[rows]), world.y[rows] + 1)
+
+
+@cache
+def moved_means() -> Any:
+    moved = [Intervention(i, "hard", mean=1.5, variance_factor=0.5) for i in range(2)]
+    graph, mixing = np.array([[0, 1], [0, 0]]), "leaky_relu"
+    return make_world(
+        2, 4, 1500, graph=graph, mixing=mixing, interventions=[None, *moved], random_state=0
+    )
+
+
+def contrastive(**options: Any) -> Any:
+    settings = {"width": 64, "max_epochs": 60, "random_state": 0}
+    return ContrastiveCRL(**{**settings, **options}).fit(moved_means().X, moved_means().y)
+
+
+def contrastive_much_at_once() -> Any:
+    """Labels at random, an environment of two rows, and steps that are too large."""
+    X, y = far_from_zero(moved_means().X), np.arange(len(moved_means().X)) % 2
+    y[:2] = 2
+    model = ContrastiveCRL(
+        width=4, max_epochs=2, n_restarts=4, learning_rate=LARGE_STEP_OF_LOG_ODDS, random_state=0
+    )
+    return model.fit(X, y + 1)
+
+
 not_iterated = partial(EBCRL, max_iter=0)
 
 
@@ -320,10 +414,13 @@ HOLD: dict[str, Fit] = {
     "IVAE": ivae,
     "LinearInterventionCRL": single_node,
     "MultiNodeCRL": multi_node,
+    "NonlinearInterventionCRL": behind_smooth_maps,
     "ObservationalCRL": observational,
     "EmpiricalBayesCRL": lambda: denoised(EmpiricalBayesCRL),
     "LSCALEI": lambda: by_scores(LSCALEI, interventions),
     "UMNICRL": lambda: by_scores(UMNICRL, sets),
+    "GSCALEI": two_hard_each,
+    "ContrastiveCRL": contrastive,
     "ScoreLayers": layers,
     "EBCRL": lambda: denoised(EBCRL, max_iter=200),
 }
@@ -375,6 +472,24 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("MultiNodeCRL", "structure is determined by the data"): lambda: soft_interventions(
         MultiNodeCRL, make_multi_node, 300, seed=5
     ),
+    **{
+        ("NonlinearInterventionCRL", check): much_at_once_behind_smooth_maps
+        for check in (
+            "columns vary",
+            "reference environment",
+            "every latent is intervened on",
+            "restarts agree",
+        )
+    },
+    (
+        "NonlinearInterventionCRL",
+        "mechanisms stay where nobody intervenes",
+    ): another_environment_changes_both_latents,
+    ("NonlinearInterventionCRL", "interventions cut latents off"): a_soft_intervention,
+    ("NonlinearInterventionCRL", "X holds 2 numbers"): lambda: hardly_trained(
+        with_noise(smooth().X @ [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    ),
+    ("NonlinearInterventionCRL", "the reduction does not fold"): a_strip_that_is_bent_back,
     ("ObservationalCRL", "rank of X"): lambda: observational(measured()),
     ("ObservationalCRL", "noise is Gaussian"): lambda: noise_of_another_shape("laplace"),
     ("ObservationalCRL", "noise is independent of its causes"): noise_that_grows_with_its_cause,
@@ -424,6 +539,32 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("UMNICRL", "latents show in the scores"): lambda: by_scores(
         UMNICRL, sets, lambda X, y: (100 * X, y)
     ),
+    **{
+        ("GSCALEI", check): much_at_once_for_networks
+        for check in (
+            "columns vary",
+            "reference environment",
+            "environment sizes",
+            "two environments for each latent",
+            "X is reconstructed",
+            "score differences are one-hot",
+        )
+    },
+    ("GSCALEI", "rank of X"): lambda: two_hard_each(
+        lambda X, y: (np.tanh(with_noise(np.arctanh(X))), y), n_latents=2
+    ),
+    **{
+        ("ContrastiveCRL", check): contrastive_much_at_once
+        for check in (
+            "columns vary",
+            "reference environment",
+            "environment sizes",
+            "interventions are visible",
+            "latents are Gaussian",
+            "noises are uncorrelated",
+            "training stayed finite",
+        )
+    },
     ("ScoreLayers", "columns vary"): lambda: layers(far_from_zero(chain(200))),
     ("ScoreLayers", "rank of X"): lambda: layers(measured(200)),
     ("ScoreLayers", "data are not Gaussian"): gaussian_latents,
@@ -438,8 +579,22 @@ NEVER = {
     ("MultiNodeCRL", "means of environments"): "as in LinearInterventionCRL",
     ("LinearInterventionCRL", "environment sizes"): "small environments are refused",
     ("MultiNodeCRL", "environment sizes"): "small environments are refused",
+    ("NonlinearInterventionCRL", "environment sizes"): "small environments are refused",
+    ("NonlinearInterventionCRL", "reduction"): "it says what was done and what is lost by it",
+    (
+        "NonlinearInterventionCRL",
+        "training came to its end",
+    ): "only users interrupt it (see the tests of that method)",
+    (
+        "NonlinearInterventionCRL",
+        "training stayed finite",
+    ): "steps are small, and rows are in fixed units",
     ("LSCALEI", "environment sizes"): "small environments are refused",
     ("UMNICRL", "environment sizes"): "small environments are refused",
+    (
+        "GSCALEI",
+        "training stayed finite",
+    ): "steps are small, and rows and scores are in fixed units",
 }
 
 

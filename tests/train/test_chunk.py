@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from crlearn.config import config_context, numerics
-from crlearn.train._chunk import Feed, Plan, fresh_state, put_together, run_chunk
+from crlearn.train._chunk import (
+    Feed,
+    Plan,
+    fresh_state,
+    put_together,
+    run_chunk,
+    starting_at,
+    with_fixed,
+)
 
 PLAN = Plan(learning_rate=0.01, clip_norm=5.0, total_steps=100)
 
@@ -124,6 +132,32 @@ def test_leaves_keep_their_types_and_those_that_are_no_weights_stay(precision: A
             hidden = before.order[1]  # no gradient reaches it
             assert found.double[hidden] == before.double[hidden]
     assert np.isfinite(np.asarray(losses.training)).all()
+
+
+def test_a_start_for_all_restarts():
+    params = Mixed().init(jax.random.key(7))
+    state = fresh_state(Mixed(), PLAN, jax.random.split(jax.random.key(0), 2))
+    started = starting_at(state, params)
+    for row in range(2):
+        one = jax.tree.map(lambda leaf: leaf[row], (started.weights, started.fixed))  # noqa: B023
+        found = put_together(Mixed(), *one)
+        np.testing.assert_array_equal(found.double, params.double)
+        np.testing.assert_array_equal(found.order, params.order)
+    jax.tree.map(np.testing.assert_array_equal, started.best_weights, started.weights)
+
+
+def test_another_structure_for_one_restart():
+    state = fresh_state(Mixed(), PLAN, jax.random.split(jax.random.key(0), 2))
+    state = state._replace(best_loss=jnp.ones(2), stale_chunks=jnp.ones(2, int))
+    one = jax.tree.map(lambda leaf: leaf[1], (state.weights, state.fixed))
+    params = put_together(Mixed(), *one)
+    other = eqx.tree_at(lambda tree: tree.keep, params, ~params.keep)
+    revised = with_fixed(state, 1, other)
+    np.testing.assert_array_equal(revised.fixed.keep[1], ~state.fixed.keep[1])
+    np.testing.assert_array_equal(revised.fixed.keep[0], state.fixed.keep[0])
+    np.testing.assert_array_equal(revised.best_loss, [1, np.inf])
+    np.testing.assert_array_equal(revised.stale_chunks, [1, 0])
+    jax.tree.map(np.testing.assert_array_equal, revised.weights, state.weights)
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,74 @@ def test_whole_numbers_names_and_precisions_come_back_as_drawn():
     np.testing.assert_allclose(params["slope"].astype(float), wanted, atol=0.05)
 
 
+def test_rows_held_out_by_the_caller():
+    """They take the place of a share of the data, all of which is trained on."""
+    x, y = regression_data()
+    settings = replace(SETTINGS, max_epochs=60)
+    training = train(Regression(), (x, y), settings, seed=0, held_out=(x[:50], y[:50] + 2))
+    np.testing.assert_allclose(training.params["offset"], 3, atol=0.2)
+    assert training.loss == pytest.approx(training.history["validation_loss"].min(), abs=1e-5)
+    assert training.history["validation_loss"][-1] == pytest.approx(4, abs=0.2)  # of the shift
+    assert training.history["train_loss"][-1] < 1e-3
+
+
+def test_a_start_of_ones_own():
+    data, settings = regression_data(), replace(SETTINGS, n_restarts=2, race=1.0)
+    start = {"slope": np.array([1.0, -2.0, 0.5], np.float32), "offset": np.float32(3.0)}
+    training = train(Regression(), data, settings, seed=0, start=start)
+    assert training.history["validation_loss"].max() < 0.1
+    one, other = training.history["restart_loss"]
+    assert one == pytest.approx(other)
+
+
+@dataclass(frozen=True)
+class Switching(Regression):
+    """One column counts at a time; which one is revised in the middle of the training."""
+
+    def init(self, key: Any) -> dict[str, Any]:
+        return {**super().init(key), "column": jnp.asarray(0)}
+
+    def loss(self, params: Any, batch: Any, key: Any, progress: Any) -> Any:
+        x, y = batch
+        chosen = x * (jnp.arange(3) == params["column"])
+        return super().loss(params, (chosen, y), key, progress)
+
+    def revise(self, params: Any, rows: Any, progress: float) -> Any:
+        if not 0.3 < progress < 0.6:
+            return None
+        x, y = rows
+        explained = [abs(np.corrcoef(column, y)[0, 1]) for column in np.asarray(x).T]
+        return {**params, "column": jnp.asarray(int(np.argmax(explained)))}
+
+
+def test_an_objective_revises_what_is_not_trained():
+    settings = replace(SETTINGS, max_epochs=40, n_restarts=2, race=1.0)
+    training = train(Switching(), regression_data(), settings, seed=0)
+    assert training.params["column"] == 1  # the column with the largest slope
+    assert [params["column"] for params in training.runners_up] == [1]
+    assert training.params["slope"][1] == pytest.approx(-2, abs=0.2)
+    # Losses from before the last revision do not count.
+    epochs, losses = training.history["epoch"], training.history["validation_loss"]
+    assert training.loss == pytest.approx(losses[epochs > 24].min(), rel=1e-4)
+    best_before = losses[epochs < 12].min()
+    assert training.loss < best_before
+
+
+def test_a_revised_structure_is_in_the_checkpoint(tmp_path: Any):
+    settings, path = replace(SETTINGS, max_epochs=40), tmp_path / "state.crl"
+
+    def interrupt(done: int) -> None:
+        if done == 12:
+            raise KeyboardInterrupt
+
+    data = regression_data()
+    whole = train(Switching(), data, settings, seed=0)
+    with pytest.warns(UserWarning, match="interrupted after"):
+        train(Switching(), data, settings, seed=0, checkpoint=path, after_chunk=interrupt)
+    resumed = train(Switching(), data, settings, seed=0, checkpoint=path)
+    assert_same_bits(resumed.params, whole.params)
+
+
 class TestCheckpoint:
     def interrupted_after(self, n_chunks: int, path: Any, settings: Settings) -> Any:
         def interrupt(done: int) -> None:

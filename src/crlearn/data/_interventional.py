@@ -176,12 +176,15 @@ def make_coupled_interventional(
     *,
     mechanism: MechanismLike = "quadratic",
     variance_factors: tuple[float, ...] = (0.25, 4.0),
+    intervened_means: tuple[float, float] = (0.0, 0.0),
+    intervened: Sequence[int] | None = None,
     graph: GraphLike = "er",
     edge_probability: float = 0.5,
     noise: str = "gaussian",
     noise_variance: tuple[float, float] = (0.5, 1.5),
     min_edge_effect: float | None = 0.02,
     mixing: MixingLike = "tanh",
+    mixing_gain: float | None = None,
     measurement_noise: float = 0.0,
     targets: Secrecy = "hidden",
     random_state: RandomState = None,
@@ -201,10 +204,17 @@ def make_coupled_interventional(
         See `make_linear_interventional`.
     variance_factors
         Factors on the noise variance, one for each round of interventions.
+    intervened_means
+        Range of the magnitude of an intervened latent's mean; its sign is random.
+    intervened
+        The latents that are intervened on, in order; None: all of them.
     graph, edge_probability, noise, noise_variance, min_edge_effect
         See `make_linear_interventional`.
     mixing
         ``"tanh"`` or ``"tanh_mlp"`` as in the paper, or whatever `make_mixing` takes.
+    mixing_gain
+        The mixing sees latents of this standard deviation (that of the observational environment);
+        None: latents as they are.
     measurement_noise, targets, random_state
         See `make_linear_interventional`.
 
@@ -213,16 +223,23 @@ def make_coupled_interventional(
     Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear
     and general transformations, JMLR 26, 2025.
     """
-    rounds = [
-        Intervention(j, "hard", variance_factor=factor)
-        for factor in variance_factors
-        for j in range(n_latents)
-    ]
     model_seed, mixing_seed, sample_seed = independent_seeds(random_state, 3)
+    latents = range(n_latents) if intervened is None else intervened
+    means = _signed_means(intervened_means, len(variance_factors) * len(latents), model_seed)
+    pairs = [(j, factor) for factor in variance_factors for j in latents]
+    rounds = [
+        Intervention(j, "hard", mean=mean, variance_factor=factor)
+        for (j, factor), mean in zip(pairs, means, strict=True)
+    ]
     draw = _scm_drawer(n_latents, graph, edge_probability, mechanism, noise, noise_variance)
+    scm = _first_with_visible_edges(draw, rounds, min_edge_effect, model_seed)
+    mixed = make_mixing(mixing, n_latents, n_features, mixing_seed)
+    if mixing_gain is not None:
+        spread = scm.sample(_ROWS_FOR_SPREAD, model_seed)[0].std(axis=0)
+        mixed = Mixing([Layer(np.diag(mixing_gain / spread)), *mixed.layers])
     return simulate(
-        _first_with_visible_edges(draw, rounds, min_edge_effect, model_seed),
-        make_mixing(mixing, n_latents, n_features, mixing_seed),
+        scm,
+        mixed,
         n_samples,
         interventions=[None, *rounds],
         measurement_noise=measurement_noise,
@@ -230,6 +247,16 @@ def make_coupled_interventional(
         random_state=sample_seed,
     )
 
+
+def _signed_means(magnitudes: tuple[float, float], n: int, seed: int) -> list[float | None]:
+    """Draw means with random signs; None where they stay as they are."""
+    if not any(magnitudes):
+        return [None] * n
+    rng = np.random.default_rng(seed)
+    return (rng.uniform(*magnitudes, n) * rng.choice([-1.0, 1.0], n)).tolist()
+
+
+_ROWS_FOR_SPREAD = 10_000
 
 _MULTI_DOMAIN_MECHANISMS: dict[str, dict[str, float]] = {
     "tanh": {"amplitude": 1.0, "rate": 3.0, "cubic": 0.0},

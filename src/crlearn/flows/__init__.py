@@ -1,8 +1,16 @@
-"""Encoders that are invertible by construction, and reductions of X to few numbers."""
+"""Encoders that are invertible by construction, with exact log-determinants, and priors on them.
+
+A method is an encoder plus a prior on its outputs; the objective is the exact likelihood. X is
+brought to as many numbers as there are latents first.
+"""
 
 from crlearn.flows._autoencoder import Autoencoder, learn_autoencoder
 from crlearn.flows._coupling import CouplingFlow
+from crlearn.flows._fit import FlowFit, fit_flow
+from crlearn.flows._gaussian import GaussianObjective
 from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoencoder
+from crlearn.flows._interventional import InterventionalObjective
+from crlearn.flows._links import Links, learn_links
 from crlearn.flows._reduction import (
     Folds,
     dimension_check,
@@ -10,16 +18,29 @@ from crlearn.flows._reduction import (
     folds,
     intrinsic_dimension,
 )
+from crlearn.flows._smooth import SmoothFlow
+from crlearn.flows._structure import Assignment, NodeRegressions, Structure, earlier
 
 __all__ = [
+    "Assignment",
     "Autoencoder",
     "CouplingFlow",
+    "FlowFit",
     "Folds",
+    "GaussianObjective",
     "ImageAutoencoder",
+    "InterventionalObjective",
+    "Links",
+    "NodeRegressions",
+    "SmoothFlow",
+    "Structure",
     "dimension_check",
+    "earlier",
+    "fit_flow",
     "fold_check",
     "folds",
     "intrinsic_dimension",
     "learn_autoencoder",
     "learn_image_autoencoder",
+    "learn_links",
 ]

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
+from crlearn.flows._densities import Densities
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._structure import Assignment, Structure, revised
 
@@ -34,6 +35,8 @@ class Parameters(NamedTuple):
         The encoder.
     projections
         Of the predecessors of each latent, on which the features of its mechanism stand.
+    densities
+        Of the noise of each latent.
     own
         ``own[e, j]``: latent j has a mean and a variance of its own in environment e.
     before
@@ -42,6 +45,7 @@ class Parameters(NamedTuple):
 
     flow: SmoothFlow
     projections: Float[Array, "kinds latents features latents"]
+    densities: Densities
     own: Bool[Array, "environments latents"]
     before: Bool[Array, "latents latents"]
 
@@ -62,18 +66,22 @@ class InterventionalObjective:
         What is known of the targets.
     n_features
         Features of each kind in a mechanism; 0: linear mechanisms.
+    n_components
+        Of the density of each latent's noise, a mixture of Gaussians; 1: Gaussian noise. The noise
+        has one shape, wherever its variance changes.
     n_blocks, n_units
         Of the encoder; see `SmoothFlow`.
     free
         Share of the training in which every environment has means and variances of its own.
     settled
-        Share of the training after which targets and order stay.
+        Share of the training after which targets and order stay; 0: they are those of the start.
     """
 
     n_latents: int
     shares: tuple[float, ...]
     assignment: Assignment
     n_features: int = 8
+    n_components: int = 4
     n_blocks: int = 4
     n_units: int | None = None
     free: float = 0.2
@@ -82,10 +90,11 @@ class InterventionalObjective:
     def init(self, key: PRNGKeyArray) -> Parameters:
         """Draw the encoder and the features; environments have nothing in common yet."""
         n = self.n_latents
-        flow_key, feature_key = jax.random.split(key)
+        flow_key, feature_key, density_key = jax.random.split(key, 3)
         return Parameters(
             SmoothFlow.random(flow_key, n, self.n_blocks, self.n_units),
             jax.random.normal(feature_key, (2, n, self.n_features, n)),
+            Densities.random(density_key, n, self.n_components),
             jnp.ones((len(self.shares), n), bool),
             jnp.zeros((n, n), bool),
         )
@@ -100,12 +109,14 @@ class InterventionalObjective:
         """Minus the mean log-likelihood, with mechanisms and variances profiled out."""
         z, log_determinant = params.flow.forward(batch)
         shares = jnp.asarray(self.shares, z.dtype)
-        alone = shares[:, None] * params.own
         shared = shares[:, None] * ~params.own
-        variances = z.var(axis=0) + _LEAST_VARIANCE
-        residuals = residual_variances(z, self._features(params, z), shared, self._ridge(progress))
-        mechanisms = shared.sum(axis=0) * jnp.log(residuals) + (alone * jnp.log(variances)).sum(0)
-        return 0.5 * mechanisms.sum() - (shares * log_determinant.mean(axis=0)).sum()
+        features = self._features(params, z)
+        residuals, variances = regressed(z, features, shared, self._ridge(progress))
+        centred = z - z.mean(axis=0)
+        noises = jnp.where(params.own, centred, residuals)
+        scales = jnp.sqrt(jnp.where(params.own, centred.var(axis=0), variances) + _LEAST_VARIANCE)
+        log_density = params.densities(noises / scales) - jnp.log(scales)
+        return -(shares * (log_density.sum(axis=2) + log_determinant).mean(axis=0)).sum()
 
     def _features(self, params: Parameters, z: Array) -> Float[Array, "rows envs latents features"]:
         """Return what each latent is regressed on: its predecessors, and functions of them."""
@@ -120,7 +131,9 @@ class InterventionalObjective:
         return jnp.concatenate([linear, jnp.tanh(inputs[0]), bends], axis=-1)
 
     def _ridge(self, progress: Float[Array, ""]) -> Float[Array, ""]:
-        """Mechanisms are held back at first, so that they do not explain what the encoder should."""
+        """Hold mechanisms back at first: they must not explain what the encoder should."""
+        if not self.settled:
+            return jnp.asarray(_WEAK_RIDGE)
         middle = 0.5 * (self.free + self.settled)
         share = jnp.clip((progress - self.free) / (middle - self.free), 0, 1)
         return _STRONG_RIDGE * (_WEAK_RIDGE / _STRONG_RIDGE) ** share
@@ -129,7 +142,7 @@ class InterventionalObjective:
         self, params: Parameters, rows: NDArray[np.floating], progress: float
     ) -> Parameters | None:
         """Find targets and order anew, once the free start is over and until they are settled."""
-        if not self.free <= progress <= self.settled:
+        if not self.settled or not self.free <= progress <= self.settled:
             return None
         z = np.asarray(params.flow(rows), dtype=float)
         known = Structure(np.asarray(params.own), np.asarray(params.before))
@@ -139,29 +152,31 @@ class InterventionalObjective:
         return params._replace(own=jnp.asarray(found.own), before=jnp.asarray(found.before))
 
 
-def residual_variances(
+def regressed(
     z: Float[Array, "rows environments latents"],
     features: Float[Array, "rows environments latents features"],
     shares: Float[Array, "environments latents"],
     ridge: Float[Array, ""],
-) -> Float[Array, " latents"]:
-    """Return the residual variance of each latent, with the price of its coefficients.
+) -> tuple[Float[Array, "rows environments latents"], Float[Array, " latents"]]:
+    """Return the residuals of each latent, and their variance with the price of coefficients.
 
-    Coefficients minimise it, so that its gradient is that at fixed coefficients: nothing is
-    differentiated through the solution.
+    Coefficients minimise that variance, so that its gradient is that at fixed coefficients: nothing
+    is differentiated through the solution.
     """
     total = shares.sum(axis=0)
     weights = shares / jnp.where(total > 0, total, 1.0)  # of an environment, for each latent
     z = z - jnp.einsum("ej,ej->j", weights, z.mean(axis=0))
     features = features - jnp.einsum("ej,ejf->jf", weights, features.mean(axis=0))
     weighted = features * (weights / len(z))[..., None]
-    gram = jnp.einsum("bejf,bejg->jfg", jax.lax.stop_gradient(weighted), features)
-    moments = jnp.einsum("bejf,bej->jf", weighted, z)
     sizes = jnp.einsum("bejf,bejf->jf", weighted, features) + _LEAST_VARIANCE
-    fixed_gram, fixed_moments = map(jax.lax.stop_gradient, (gram, moments))
-    penalty = ridge * jax.lax.stop_gradient(sizes)
-    system = fixed_gram + jnp.eye(features.shape[-1], dtype=z.dtype) * penalty[:, None]
-    coefficients = jnp.linalg.solve(system, fixed_moments[..., None])[..., 0]
+    coefficients = jax.lax.stop_gradient(_ridge_solution(z, features, weighted, ridge * sizes))
     residuals = z - jnp.einsum("bejf,jf->bej", features, coefficients)
     squares = jnp.einsum("ej,ej->j", weights, (residuals**2).mean(axis=0))
-    return squares + ridge * (sizes * coefficients**2).sum(axis=-1) + _LEAST_VARIANCE
+    return residuals, squares + ridge * (sizes * coefficients**2).sum(axis=-1)
+
+
+def _ridge_solution(z: Array, features: Array, weighted: Array, penalty: Array) -> Array:
+    gram = jnp.einsum("bejf,bejg->jfg", weighted, features)
+    moments = jnp.einsum("bejf,bej->jf", weighted, z)
+    system = gram + jnp.eye(features.shape[-1], dtype=z.dtype) * penalty[:, None]
+    return jnp.linalg.solve(system, moments[..., None])[..., 0]

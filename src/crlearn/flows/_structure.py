@@ -34,10 +34,13 @@ class Assignment:
         Number of the environment without interventions; None: each may have some.
     known
         For each environment its targets, or None where they are to be found.
+    graph
+        For each latent its causes, if they are known; then all targets are.
     """
 
     reference: int | None
     known: tuple[tuple[int, ...] | None, ...]
+    graph: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def unknown(self) -> NDArray[np.intp]:
@@ -68,8 +71,8 @@ class Structure:
 class NodeRegressions:
     """Regressions of latents on sets of others, from the moments of one set of features.
 
-    Features are functions of one latent (itself, bent, squashed) and of pairs (sums and differences,
-    bent); a set of predecessors has those that it supports.
+    Features are functions of one latent (itself, bent, squashed) and of pairs (their sum and their
+    difference, bent); a set of predecessors has those that it supports.
     """
 
     def __init__(self, z: Rows, shares: NDArray[np.floating], *, linear: bool) -> None:
@@ -83,49 +86,102 @@ class NodeRegressions:
 
     def residual_variance(self, latent: int, others: int, own: BoolMatrix) -> float:
         """Return that of a latent given a set of others (as bits), where it is left alone."""
-        return self._regression(latent, others, own)[1]
+        return self._regression(self._pooled(latent, own), latent, others)[1]
 
     def costs(self, own: BoolMatrix) -> Matrix:
-        """Return what each latent costs after each set of others; see `crlearn.graph.best_order`."""
+        """Return what each latent costs after each set of others (`crlearn.graph.best_order`)."""
         n = self.n_latents
         costs = np.zeros((2**n, n))
         left_alone = self.shares @ ~own
-        for latent in range(n):
+        for latent in np.flatnonzero(left_alone).tolist():
+            moments = self._pooled(latent, own)
             for others in range(2**n):
-                if not others >> latent & 1 and left_alone[latent] > 0:
-                    variance = self.residual_variance(latent, others, own)
+                if not others >> latent & 1:
+                    variance = self._regression(moments, latent, others)[1]
                     costs[others, latent] = 0.5 * left_alone[latent] * np.log(variance)
         return costs
 
-    def surprise(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
+    def gains(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
         """Return how much better a mean and a variance of its own explain each latent.
 
-        In nats a row, for each environment; the mechanism is fitted where a latent is left alone.
+        In nats a row, for each environment; mechanisms are fitted where latents are left alone.
         """
-        n = self.n_latents
-        gains = np.zeros((len(self.shares), n))
-        for latent in range(n):
-            if not (~own[:, latent]).any():
-                continue
-            others = int(before[:, latent] @ (1 << np.arange(n)))
-            coefficients, variance = self._regression(latent, others, own)
+        return self._by_environment(before, own, residual=False)
+
+    def changes(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
+        """Return how far what a mechanism leaves unexplained changes in each environment.
+
+        In nats a row: what a mean and a variance of its own for the residual would gain; 0 where
+        an environment intervenes on the latent.
+        """
+        return np.where(own, 0.0, self._by_environment(before, own, residual=True))
+
+    def _by_environment(self, before: BoolMatrix, own: BoolMatrix, *, residual: bool) -> Matrix:
+        gains = np.zeros(own.shape)
+        for latent in np.flatnonzero(~own.all(axis=0)).tolist():
+            pooled = self._pooled(latent, own)
+            coefficients, variance = self._regression(pooled, latent, _bits(before[:, latent]))
+            explained = (
+                coefficients if residual else np.eye(len(coefficients))[self._column(latent)]
+            )
             for e, moments in enumerate(self.moments):
                 squares = coefficients @ moments @ coefficients
-                mean, second = (
-                    moments[0, self._column(latent)],
-                    moments.diagonal()[self._column(latent)],
-                )
-                spread = max(second - mean**2, 1e-12)
-                gains[e, latent] = 0.5 * (squares / variance - 1 + np.log(variance / spread))
+                spread = explained @ moments @ explained - (moments[0] @ explained) ** 2
+                ratio = squares / variance
+                gains[e, latent] = 0.5 * (ratio - 1 + np.log(variance / max(spread, 1e-12)))
         return gains
+
+    def dependence(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
+        """Return how well predecessors explain each latent where an intervention cuts it off.
+
+        In nats a row, beyond chance; 0 where an environment leaves the latent alone.
+        """
+        found = np.zeros(own.shape)
+        for e, latent in np.argwhere(own):
+            alone = np.ones_like(own)
+            alone[e, latent] = False
+            others = _bits(before[:, latent])
+            free = self.residual_variance(latent, 0, alone)
+            n_used = int(((self.supports & ~others) == 0).sum())
+            explained = 0.5 * np.log(free / self.residual_variance(latent, others, alone))
+            found[e, latent] = max(explained - 0.5 * n_used / len(self.z), 0.0)
+        return found
+
+    def parents(self, before: BoolMatrix, own: BoolMatrix, least: float) -> BoolMatrix:
+        """Return the graph: predecessors that explain at least so many nats a row are parents.
+
+        The least of them is left out, one at a time, as long as that costs less.
+        """
+        graph = before.copy()
+        for latent in np.flatnonzero(~own.all(axis=0)).tolist():
+            while graph[:, latent].any():
+                effects = self.effects(graph, latent, own)
+                weakest = min(effects, key=effects.__getitem__)
+                if effects[weakest] >= least:
+                    break
+                graph[weakest, latent] = False
+        return graph
+
+    def effects(self, graph: BoolMatrix, latent: int, own: BoolMatrix) -> dict[int, float]:
+        """Return what each parent of a latent explains that the others do not, in nats a row."""
+        all_of_them = _bits(graph[:, latent])
+        least = self.residual_variance(latent, all_of_them, own)
+        return {
+            int(i): 0.5
+            * float(np.log(self.residual_variance(latent, all_of_them & ~(1 << i), own) / least))
+            for i in np.flatnonzero(graph[:, latent]).tolist()
+        }
 
     def _column(self, latent: int) -> int:
         return 1 + self.n_features + latent
 
-    def _regression(self, latent: int, others: int, own: BoolMatrix) -> tuple[Matrix, float]:
-        """Return the residual as a combination of all columns, and its variance."""
+    def _pooled(self, latent: int, own: BoolMatrix) -> Matrix:
+        """Return the moments of the environments that leave a latent alone."""
         shares = np.where(own[:, latent], 0.0, self.shares)
-        moments = np.tensordot(shares / shares.sum(), self.moments, axes=1)
+        return np.tensordot(shares / shares.sum(), self.moments, axes=1)
+
+    def _regression(self, moments: Matrix, latent: int, others: int) -> tuple[Matrix, float]:
+        """Return the residual as a combination of all columns, and its variance."""
         supported = np.flatnonzero((self.supports & ~others) == 0)
         used = np.concatenate([[0], 1 + supported])
         response = moments[used, self._column(latent)]
@@ -136,6 +192,10 @@ class NodeRegressions:
         residual[used] = -solution
         residual[self._column(latent)] = 1.0
         return residual, max(float(residual @ moments @ residual), 1e-12)
+
+
+def _bits(members: NDArray[np.bool_]) -> int:
+    return int(members @ (1 << np.arange(len(members))))
 
 
 def _features(z: Rows, *, linear: bool) -> tuple[Rows, NDArray[np.intp]]:
@@ -157,13 +217,35 @@ def revised(
     z: Rows, before: Structure, shares: Matrix, assignment: Assignment, *, linear: bool
 ) -> Structure:
     """Return targets and order that suit the latents as they are."""
-    regressions = NodeRegressions(z, shares, linear=linear)
     if before.is_free:
-        own = assigned(marginal_gains(z, assignment.reference), assignment, None)
+        gains = marginal_gains(z, assignment.reference)
+        if assignment.graph is not None:
+            return named(gains, assignment)
+        own = assigned(gains, assignment, None)
+        regressions = NodeRegressions(z, shares, linear=linear)
+    elif assignment.graph is not None:
+        return before
     else:
-        own = assigned(regressions.surprise(before.before, before.own), assignment, before.own)
-    order = best_order(regressions.costs(own))
-    return Structure(own, earlier(order))
+        regressions = NodeRegressions(z, shares, linear=linear)
+        own = assigned(regressions.gains(before.before, before.own), assignment, before.own)
+    return Structure(own, earlier(best_order(regressions.costs(own))))
+
+
+def named(gains: Matrix, assignment: Assignment) -> Structure:
+    """Match latents to the names that known targets and a known graph have for them."""
+    n = gains.shape[1]
+    known = assignment.matrix(n)
+    name = _name_of_latent(known, gains)
+    assert assignment.graph is not None
+    graph = np.zeros((n, n), dtype=bool)
+    for j, causes in enumerate(assignment.graph):
+        graph[list(causes), j] = True
+    return Structure(known[:, name], graph[np.ix_(name, name)])
+
+
+def _name_of_latent(known: BoolMatrix, gains: Matrix) -> NDArray[np.intp]:
+    _, latent_of = linear_sum_assignment(-(known.T.astype(float) @ gains))
+    return np.argsort(latent_of)
 
 
 def earlier(order: NDArray[np.intp]) -> BoolMatrix:
@@ -196,8 +278,7 @@ def assigned(gains: Matrix, assignment: Assignment, current: BoolMatrix | None) 
     n = gains.shape[1]
     known = assignment.matrix(n)
     if current is None:
-        _, latent_of = linear_sum_assignment(-(known.T.astype(float) @ gains))
-        targets = known[:, np.argsort(latent_of)]
+        targets = known[:, _name_of_latent(known, gains)]
     else:
         is_known = ~np.isin(np.arange(len(known)), assignment.unknown)
         targets = current & is_known[:, None]

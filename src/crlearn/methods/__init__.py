@@ -10,6 +10,10 @@ from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_i
 from crlearn.methods._multi_node import HARD_GUARANTEE as HARD_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
+from crlearn.methods._nonlinear_intervention import (
+    NonlinearInterventionCRL,
+    nonlinear_intervention_crl,
+)
 from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
 from crlearn.methods._observational import ObservationalCRL, observational_crl
 
@@ -22,6 +26,7 @@ ESTIMATORS = {
         IVAE,
         LinearInterventionCRL,
         MultiNodeCRL,
+        NonlinearInterventionCRL,
         ObservationalCRL,
         EmpiricalBayesCRL,
     )
@@ -39,6 +44,7 @@ __all__ = [
     "ICABaseline",
     "LinearInterventionCRL",
     "MultiNodeCRL",
+    "NonlinearInterventionCRL",
     "ObservationalCRL",
     "PCABaseline",
     "ScoreOptions",
@@ -47,6 +53,7 @@ __all__ = [
     "ivae",
     "linear_intervention_crl",
     "multi_node_crl",
+    "nonlinear_intervention_crl",
     "observational_crl",
     "pca_baseline",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -124,6 +125,8 @@ def _accuracy(found: Comparison) -> float:
     parts = []
     if aim.latents == "layers":
         parts.append(_layer_recovery(found))
+    elif aim.latents == "elementwise":
+        parts.append(mcc(found.Z, found.Z_hat, "spearman"))
     elif aim.latents not in ("parents", "ancestors"):  # there a mixture is as good
         parts.append(mcc(found.Z, found.Z_hat))
     if aim.graph in ("exact", "closure"):
@@ -145,7 +148,7 @@ _ENTRIES = (
         "correlation",
         perfect=1.0,
         chance=matched_level,
-        latents=("scale", "parents", "ancestors", "span", "none"),
+        latents=("scale", "elementwise", "parents", "ancestors", "span", "none"),
     ),
     Metric(
         "mcc_spearman",
@@ -154,7 +157,7 @@ _ENTRIES = (
         "correlation",
         perfect=1.0,
         chance=matched_rank_level,
-        latents=("scale",),
+        latents=("scale", "elementwise"),
     ),
     Metric(
         "layer_recovery",
@@ -200,7 +203,7 @@ _ENTRIES = (
         "share of the variance of the true latents that an affine map of the recovered explains",
         "share",
         perfect=1.0,
-        latents=("scale", "parents", "ancestors", "layers", "blocks", "span", "none"),
+        latents=get_args(LatentLevel),
     ),
     Metric(
         "relmse",

@@ -4,21 +4,30 @@ Errors of the papers and of their code are mended, and what differs is said in e
 The methods of the same settings in `crlearn.methods` do better; these stand beside them.
 """
 
+from crlearn.published._contrastive import ContrastiveCRL, contrastive_crl
 from crlearn.published._eb_crl import EBCRL, eb_crl
+from crlearn.published._gscale import GSCALEI, gscale_i
 from crlearn.published._lscale import LSCALEI, lscale_i
 from crlearn.published._score_layers import ScoreLayers, score_layers
 from crlearn.published._umni import UMNICRL, umni_crl
 
 # Every estimator class by name.
-ESTIMATORS = {method.__name__: method for method in (LSCALEI, UMNICRL, ScoreLayers, EBCRL)}
+ESTIMATORS = {
+    method.__name__: method
+    for method in (LSCALEI, UMNICRL, GSCALEI, ContrastiveCRL, ScoreLayers, EBCRL)
+}
 
 __all__ = [
     "EBCRL",
     "ESTIMATORS",
+    "GSCALEI",
     "LSCALEI",
     "UMNICRL",
+    "ContrastiveCRL",
     "ScoreLayers",
+    "contrastive_crl",
     "eb_crl",
+    "gscale_i",
     "lscale_i",
     "score_layers",
     "umni_crl",

@@ -256,9 +256,12 @@ def _is_schedule_count(path: tuple[Any, ...], _: Any) -> bool:
 
 def _drawn(objective: Objective, key: PRNGKeyArray) -> Params:
     """Draw the weights of one restart; arrays of numpy become those of JAX."""
+    return _with_arrays_of_jax(objective.init(key))
+
+
+def _with_arrays_of_jax(params: Params) -> Params:
     is_numpy = lambda leaf: isinstance(leaf, np.ndarray | np.generic)  # noqa: E731
-    drawn = objective.init(key)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if is_numpy(leaf) else leaf, drawn)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if is_numpy(leaf) else leaf, params)
 
 
 def _is_trained(leaf: Any) -> bool:
@@ -279,6 +282,16 @@ def put_together(objective: Objective, weights: Weights, fixed: PyTree[Array]) -
     trained, rest = eqx.partition(form, _is_trained)
     no_array = eqx.filter(rest, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
     return eqx.combine(_unflatten(trained, weights), fixed, no_array)
+
+
+def starting_at(state: State, params: Params) -> State:
+    """Give every restart the same weights."""
+    everywhere = partial(jax.tree.map, lambda old, new: jnp.broadcast_to(new, old.shape))
+    weights, fixed = _taken_apart(_with_arrays_of_jax(params))
+    weights = everywhere(state.weights, weights)
+    return state._replace(
+        weights=weights, best_weights=weights, fixed=everywhere(state.fixed, fixed)
+    )
 
 
 def with_fixed(state: State, row: int, params: Params) -> State:

@@ -110,6 +110,8 @@ def train(
     settings: Settings,
     *,
     seed: int,
+    held_out: PyTree[NDArray[Any]] | None = None,
+    start: PyTree[Any] | None = None,
     checkpoint: str | Path | None = None,
     description: str = "training",
     after_chunk: Callable[[int], None] | None = None,
@@ -126,6 +128,10 @@ def train(
         How to train.
     seed
         Determines everything that is random: same seed, same bits on the same machine.
+    held_out
+        Rows held out, in the place of a share of `data`.
+    start
+        Parameters to start from, in the place of those that the objective draws.
     checkpoint
         File in which the progress is kept. If it exists, training goes on from there, to the same
         bits as without the interruption; it must come from the same data, objective and settings.
@@ -135,10 +141,11 @@ def train(
         Called with the number of chunks done, after each.
     """
     with numerics():
-        run = _Run(objective, data, settings, seed)
+        run = _Run(objective, data, settings, seed, held_out, start)
         file = None
         if checkpoint is not None:
-            file = Checkpoint(checkpoint, fingerprint(objective, settings, seed, data=data))
+            everything = [part for part in (data, held_out, start) if part is not None]
+            file = Checkpoint(checkpoint, fingerprint(objective, settings, seed, data=everything))
         return run.to_the_end(description, file, after_chunk)
 
 
@@ -146,14 +153,24 @@ class _Run:
     """One training: what stays the same between its first chunk and its last."""
 
     def __init__(
-        self, objective: Objective, data: PyTree[NDArray[Any]], settings: Settings, seed: int
+        self,
+        objective: Objective,
+        data: PyTree[NDArray[Any]],
+        settings: Settings,
+        seed: int,
+        held_out: PyTree[NDArray[Any]] | None,
+        first: PyTree[Any] | None,
     ) -> None:
         self.objective = objective
+        self.first = first
         self.settings = settings
         self.seed = seed
         keys = jax.random.split(jax.random.key(seed), 3)
         self.draw_key, self.step_key, self.held_out_key = keys
-        self.training_rows, self.held_out_rows = _split(data, settings.validation_fraction, seed)
+        share = settings.validation_fraction if held_out is None else 0.0
+        self.training_rows, self.held_out_rows = _split(data, share, seed)
+        if held_out is not None:
+            self.held_out_rows = jax.tree.map(jnp.asarray, held_out)
         self.n_rows = _n_rows(self.training_rows)
         self._rows_to_look_at = jax.tree.map(
             lambda a: a[:_MOST_ROWS_TO_LOOK_AT], self.training_rows
@@ -239,7 +256,7 @@ class _Run:
         return self._without_the_losers_of_the_race(after)
 
     def _revised(self, progress: Progress) -> State:
-        """Let the objective revise what is not trained; held-out losses from before do not count."""
+        """Let the objective revise what is not trained; losses from before do not count."""
         state = progress.state
         if not isinstance(self.objective, Revising):
             return state
@@ -254,7 +271,8 @@ class _Run:
 
     def _fresh_state(self) -> State:
         keys = jax.random.split(self.draw_key, self.settings.n_restarts)
-        return _chunk.fresh_state(self.objective, self.plan, keys)
+        state = _chunk.fresh_state(self.objective, self.plan, keys)
+        return state if self.first is None else _chunk.starting_at(state, self.first)
 
     def _minibatches(self, chunk: int) -> Int[Array, "steps batch"]:
         """Row numbers of a chunk's batches: each epoch is a fresh permutation of the rows."""

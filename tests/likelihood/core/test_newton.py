@@ -90,6 +90,30 @@ class TestDescend:
             assert reached == bowl(x)
             assert reached < left * bowl(start)
 
+    def test_without_damping_the_first_step_is_exact(self):
+        x, _ = descend(
+            np.zeros(3), expanded_bowl, bowl, added, max_steps=1, tolerance=0.0, damping=0.0
+        )
+        np.testing.assert_allclose(x, GOAL, atol=1e-4)
+
+    def test_steps_that_are_too_long_are_damped_all_the_same(self):
+        """The curvature at the start is a hundredth of what it is on the way."""
+
+        def value(x: np.ndarray) -> float:
+            return float(np.cosh(x[0]))
+
+        def expand(x: np.ndarray) -> Expansion:
+            return Expansion(value(x), np.sinh(x), np.array([[0.01 * np.cosh(x[0])]]))
+
+        _, reached = descend(
+            np.array([1.0]), expand, value, added, max_steps=100, tolerance=1e-9, damping=0.0
+        )
+        assert reached == pytest.approx(1.0, abs=1e-6)
+
+    def test_nothing_to_move(self):
+        empty = Expansion(1.0, np.zeros(0), np.zeros((0, 0)))
+        assert empty.step().shape == (0,)
+
     def test_it_finds_the_minimum_of_a_smooth_function(self):
         """A bowl in the off-diagonal entries of D, around a known matrix."""
         goal = np.array([[1.0, 0.3], [-0.2, 1.0]])

@@ -410,3 +410,28 @@ def test_competing_structures_are_compared_inside_soft_interventions():
         child = next(j for j, parents in enumerate(each.graph) if parents)
         inside = each.H @ np.cov(rows[child + 1].T) @ each.H.T
         assert inside[0, 1] == pytest.approx(0, abs=1e-8)
+
+
+class TestMeans:
+    @pytest.mark.parametrize("known", [True, False], ids=["known targets", "unknown targets"])
+    def test_where_means_are_to_blame_others_are_not_searched(
+        self, known: bool, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Batches: the ladder with shared means, three attempts, is not climbed."""
+        world = make_linear_interventional(3, 3, 1000, random_state=0)
+        rng = np.random.default_rng(0)
+        rows = [world.X[world.y == e] for e in range(4)]
+        rows = [each + rng.standard_normal(3) * world.X.std(axis=0) for each in rows]
+        attempts = []
+        plain = _search._linear
+
+        def counted(*args: Any, n_attempts: int = 3) -> Any:
+            attempts.append(n_attempts)
+            return plain(*args, n_attempts=n_attempts)
+
+        monkeypatch.setattr(_search, "_linear", counted)
+        pool = np.eye(4, dtype=np.intp)[1:] if known else None
+        fit = fit_interventional(rows, pool, hard=True, rng=rng)
+        assert fit.free_means
+        assert fit.fits
+        assert set(attempts) == {1}

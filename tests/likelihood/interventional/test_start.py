@@ -5,7 +5,7 @@ import pytest
 
 from crlearn.likelihood import Moments, grouped_targets, pools_of
 from crlearn.likelihood.interventional import _start
-from crlearn.likelihood.interventional._start import fit_without_order
+from crlearn.likelihood.interventional._start import first_without_order, fit_without_order
 from crlearn.likelihood.nodes._linear import LinearModel, minimise
 
 N = 4
@@ -25,6 +25,16 @@ def test_soft_interventions_leave_noises(exact, seed: int):
     H = fit_without_order(model, np.random.default_rng(0))
     _, value = minimise(H, model.pools, model.masks_without_order())
     assert value == pytest.approx(model.moments.saturated, abs=1e-8)
+
+
+def test_the_value_from_the_first_start_says_what_is_wrong(exact):
+    model = exact(0, "soft").model
+    value, masks = first_without_order(model, np.random.default_rng(0))
+    assert model.is_good(value, masks, n_tries=1)
+    elsewhere = LinearModel(model.moments, model.pool[[1, 2, 3, 0]][:, [0, 2, 1, 3, 4]], hard=False)
+    lumped = np.minimum(elsewhere.pool + elsewhere.pool[[1, 2, 3, 0]], 1)  # two at a time
+    wrong = LinearModel(model.moments, lumped, hard=False)
+    assert not wrong.is_good(*first_without_order(wrong, np.random.default_rng(0)), n_tries=9)
 
 
 def test_rows_of_many_latents_are_turned_one_by_one(exact, monkeypatch: pytest.MonkeyPatch):

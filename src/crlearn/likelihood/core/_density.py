@@ -170,6 +170,7 @@ class _Histogram:
             lambda weights, step: weights + step,
             max_steps=_MOST_STEPS,
             tolerance=_ENOUGH,
+            damping=0.0,
         )
         seen = information(rates(weights))
         effective = np.trace(cho_solve(cho_factor(seen + fixed), seen))

@@ -94,19 +94,24 @@ class Linearised:
         own = mechanisms[np.arange(n), pool.T]  # (E, n, n): rows of I - B in each environment
         noise = own @ roots / variances[np.arange(n), pool.T][:, :, None]
         moving = -(np.swapaxes(own, 1, 2) @ noise)
-        columns = [
-            _score(moving[:, k], roots[:, i], means[:, i]) for k, i in np.ndindex(n, n) if k != i
-        ]
+        k, i = np.nonzero(~np.eye(n, dtype=bool))
+        # Each parameter's score is (left y) (right y + offset).
+        factors = [(moving[:, k], roots[:, i], means[:, i])]
         edges: dict[tuple[int, int], list[int]] = {}
+        n_columns = len(k)
         for j, p in zip(*np.nonzero(pools.shares > 0), strict=True):
-            inside = (pool[j] == p)[:, None]
-            residual = noise[:, j] * inside
-            columns.append(_score(residual, np.zeros((n_environments, n)), np.ones(n_environments)))
-            columns.append(_score(residual, noise[:, j], np.zeros(n_environments)))
-            for i in np.flatnonzero(masks[j, p]):
-                edges.setdefault((int(i), int(j)), []).append(len(columns))
-                columns.append(_score(residual, roots[:, i], means[:, i]))
-        scores = np.stack(columns, axis=-1)
+            parents = np.flatnonzero(masks[j, p])
+            residual = noise[:, j] * (pool[j] == p)[:, None]
+            right = np.concatenate([0 * noise[:, [j]], noise[:, [j]], roots[:, parents]], axis=1)
+            offset = np.concatenate(
+                [np.ones((n_environments, 1)), np.zeros((n_environments, 1)), means[:, parents]],
+                axis=1,
+            )
+            factors.append((np.broadcast_to(residual[:, None], right.shape), right, offset))
+            for place, parent in enumerate(parents, start=n_columns + 2):
+                edges.setdefault((int(parent), int(j)), []).append(place)
+            n_columns += 2 + len(parents)
+        scores = _scores(*(np.concatenate(parts, axis=1) for parts in zip(*factors, strict=True)))
         return cls(scores[:, n:] if moments.free_means else scores, edges, moments)
 
     @cached_property
@@ -193,9 +198,12 @@ def _mechanisms(H: Matrix, pools: Pools, masks: Matrix) -> tuple[Matrix, Matrix]
     return rows, variances
 
 
-def _score(left: Matrix, right: Matrix, offset: Matrix) -> Matrix:
-    """Return the coefficients of (left y) (right y + offset) on the features, ``(E, m)``."""
-    a, b = np.triu_indices(left.shape[1])
-    products = left[:, a] * right[:, b] + left[:, b] * right[:, a]
-    products[:, a == b] /= np.sqrt(2)
-    return np.concatenate([left * offset[:, None], products], axis=1)
+def _scores(left: Matrix, right: Matrix, offset: Matrix) -> Matrix:
+    """Return the coefficients of each (left y) (right y + offset) on the features, ``(E, m, P)``.
+
+    The factors are ``(E, P, n)``, offsets ``(E, P)``.
+    """
+    a, b = np.triu_indices(left.shape[-1])
+    products = left[..., a] * right[..., b] + left[..., b] * right[..., a]
+    products[..., a == b] /= np.sqrt(2)
+    return np.concatenate([left * offset[..., None], products], axis=-1).swapaxes(1, 2)

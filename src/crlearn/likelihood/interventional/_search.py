@@ -6,7 +6,7 @@
    it alone; orders are searched by moving one latent at a time, and needless edges removed. This is
    the answer if it cannot be told from a Gaussian of its own for every environment.
    If it can, and means of its own for every environment (batches) mend that, it has them, unless
-   residuals show nonlinear effects.
+   residuals show nonlinear effects. Where means alone seem wrong, that is tried first.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
    revised on a larger part, and the encoder is fitted to all rows at the end.
 4. *Noise that is not Gaussian*: if densities of the noises gain more than they cost, encoder and
@@ -23,11 +23,14 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
+from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import (
     Graph,
     adjacency_of,
     closest_dag,
+    complete_graph,
     graph_of,
     topological_order,
     transitive_closure,
@@ -46,9 +49,13 @@ from crlearn.likelihood.interventional._edges import (
     pruned_with_alternatives,
     standard_errors,
 )
-from crlearn.likelihood.interventional._start import MANY, fit_without_order
+from crlearn.likelihood.interventional._start import (
+    MANY,
+    first_without_order,
+    fit_without_order,
+)
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
-from crlearn.likelihood.nodes._linear import LinearModel
+from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, LinearModel
 from crlearn.likelihood.nodes._selected import SelectedModel
 from crlearn.likelihood.search._local import climb
 from crlearn.likelihood.search._orders import (
@@ -101,13 +108,9 @@ def fit_interventional(
     fit
         For soft interventions rows of its encoder are latents as their interventions leave them.
     """
-    model, linear = _linear(Moments.of(rows), pool, hard, rng)
-    if not linear.fits:
-        freed, found = _linear(Moments.of(rows, free_means=True), pool, hard, rng, n_attempts=1)
-        centred = [each - each.mean(axis=0) for each in rows]
-        # Squares of latents shift means, too, and covariances alone do not show them.
-        if found.fits and p_value_of_squares(centred, found, hard=freed.hard) >= FITS:
-            model, linear, rows = freed, found, centred
+    model, linear = _linear_with_means(rows, pool, hard, rng)
+    if model.moments.free_means:
+        rows = _centred(rows)
     if mechanisms == "linear" or (mechanisms == "auto" and linear.fits):
         found = _with_any_noise(rows, model, linear) or _with_tests(model, linear)
         found = replace(found, far_rows=_far_rows(rows, pool, model, linear, rng))
@@ -128,6 +131,85 @@ def fit_interventional(
     return replace(
         found, goodness_of_fit=linear.goodness_of_fit, free_means=model.moments.free_means
     )
+
+
+def _linear_with_means(
+    rows: Sequence[Matrix], pool: IntMatrix | None, hard: bool, rng: np.random.Generator
+) -> tuple[LinearModel, Fit]:
+    """Fit linear mechanisms; means are shared, or each environment has its own if that mends it.
+
+    As long as the search has not found the right encoder, shared means look wrong, too: a fit with
+    free ones is the start of another one with shared ones before these are given up.
+    """
+    shared, free = Moments.of(rows), Moments.of(rows, free_means=True)
+    freed: tuple[LinearModel, Fit] | None = None
+    if pool is None or _blames_means(shared, free, pool, rng):
+        first = None if pool is not None else _attempted(shared, pool, hard, rng)
+        if first is not None and first[1].fits:
+            return first
+        freed = _attempted(free, pool, hard, rng)
+        if freed is not None and freed[1].fits:
+            model = LinearModel(shared, freed[0].pool, freed[0].hard)
+            at_once = model.fitted(freed[1].H, complete_graph(_order_of(freed[1])))
+            if model.goodness_of_fit(at_once, quick=True).p_value >= FITS:
+                return model, _from_answer(model, freed[1])
+            if _is_straight(rows, freed):
+                return freed
+    model, linear = _linear(shared, pool, hard, rng)
+    if not linear.fits:
+        freed = freed or _attempted(free, pool, hard, rng)
+        if freed is not None and freed[1].fits and _is_straight(rows, freed):
+            return freed
+    return model, linear
+
+
+def _blames_means(
+    shared: Moments, free: Moments, pool: IntMatrix, rng: np.random.Generator
+) -> bool:
+    """Whether the model without an order, from its first start, is rejected for its means alone.
+
+    Where all means are the same, none are to blame.
+    """
+    whole = np.linalg.inv(shared.pooled(shared.sizes))
+    centred = shared.means - shared.shares @ shared.means
+    distance = float(shared.sizes @ np.einsum("ei,ij,ej->e", centred, whole, centred))
+    if chi2.sf(distance, shared.means[1:].size) >= FITS:
+        return False
+
+    def is_rejected(moments: Moments) -> bool:
+        model = LinearModel(moments, pool, hard=False)
+        return not model.is_good(*first_without_order(model, rng), n_tries=ENOUGH_TRIES)
+
+    return is_rejected(shared) and not is_rejected(free)
+
+
+def _attempted(
+    moments: Moments, pool: IntMatrix | None, hard: bool, rng: np.random.Generator
+) -> tuple[LinearModel, Fit] | None:
+    """Fit linear mechanisms in one attempt; None if it finds nothing."""
+    try:
+        return _linear(moments, pool, hard, rng, n_attempts=1)
+    except IdentifiabilityError:
+        return None
+
+
+def _is_straight(rows: Sequence[Matrix], freed: tuple[LinearModel, Fit]) -> bool:
+    """Whether nothing is bent: squares of latents shift means, too, but not covariances alone."""
+    model, fit = freed
+    return p_value_of_squares(_centred(rows), fit, hard=model.hard) >= FITS
+
+
+def _centred(rows: Sequence[Matrix]) -> list[Matrix]:
+    return [each - each.mean(axis=0) for each in rows]
+
+
+def _from_answer(model: LinearModel, fit: Fit) -> Fit:
+    """Fit a model from the answer of a similar one."""
+    return _sparse(model, search_orders(model, fit.H, _order_of(fit)))
+
+
+def _order_of(fit: Fit) -> list[int]:
+    return [int(j) for j in topological_order(fit.adjacency)]
 
 
 def _linear(
@@ -151,8 +233,9 @@ def _linear(
         model = LinearModel(moments, pool, hard)
         return model, fit_linear(model, rng, n_attempts=n_attempts)
     model, found = find_targets(moments, rng=rng, n_attempts=n_attempts)
+    test = model.goodness_of_fit(found)
     model, fit = pruned_with_alternatives(model, found, found.alternatives)
-    fit = in_causal_order(replace(fit, goodness_of_fit=model.goodness_of_fit(found)))
+    fit = in_causal_order(replace(fit, goodness_of_fit=test))
     assert fit.pool is not None
     return LinearModel(moments, fit.pool, hard=True), fit
 
@@ -166,8 +249,14 @@ def fit_linear(model: LinearModel, rng: np.random.Generator, *, n_attempts: int 
         if test.p_value > FITS or test.ratio > _HOPELESS * test.freedom:
             break
         best = max(best, _fit_orders(model, rng), key=lambda found: found.score)
+    return _sparse(model, best)
+
+
+def _sparse(model: LinearModel, best: Fit) -> Fit:
+    """Take needless edges off the best order, and test the order."""
+    test = model.goodness_of_fit(best)
     _, fit = pruned_with_alternatives(model, best, best.alternatives)
-    return replace(fit, goodness_of_fit=model.goodness_of_fit(best))
+    return replace(fit, goodness_of_fit=test)
 
 
 def _far_rows(
@@ -177,13 +266,19 @@ def _far_rows(
     linear: Fit,
     rng: np.random.Generator,
 ) -> FarRows | None:
-    """Find rows that stand far out, and fit again without them."""
+    """Find rows that stand far out, and fit again without them.
+
+    The answer with them is the start. Where it leads to no fit that stands the test, the search
+    begins anew.
+    """
     far = [far_out(each) for each in rows]
     if not any(each.any() for each in far):
         return None
     near = [each[~out] for each, out in zip(rows, far, strict=True)]
     moments = Moments.of(near, free_means=model.moments.free_means)
-    _, without = _linear(moments, pool, model.hard, rng, n_attempts=1)
+    without = _from_answer(LinearModel(moments, model.pool, model.hard), linear)
+    if not without.fits:
+        _, without = _linear(moments, pool, model.hard, rng, n_attempts=1)
     matter = not same_answer(linear, without) or linear.fits != without.fits
     return FarRows(tuple(map(np.flatnonzero, far)), matter)
 

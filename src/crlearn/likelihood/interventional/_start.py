@@ -17,7 +17,7 @@ from scipy.spatial.distance import squareform
 
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
-from crlearn.likelihood.nodes._linear import LinearModel, minimise, objective
+from crlearn.likelihood.nodes._linear import LinearModel, Masks, minimise, objective
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
@@ -42,6 +42,15 @@ def fit_without_order(model: LinearModel, rng: np.random.Generator) -> Matrix:
         if model.is_good(lowest, masks, n_tries):
             break
     return _intervened_rows(model, rows) if model.hard else rows
+
+
+def first_without_order(model: LinearModel, rng: np.random.Generator) -> tuple[float, Masks]:
+    """Return the value of the model without order from its first start, and its masks."""
+    masks = model.masks_without_order()
+    H = next(_starts(model, rng))
+    if np.linalg.cond(H) > _WORST_START:
+        return np.inf, masks
+    return minimise(H, model.pools, masks)[1], masks
 
 
 def _starts(model: LinearModel, rng: np.random.Generator) -> Iterator[Matrix]:

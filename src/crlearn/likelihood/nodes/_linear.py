@@ -51,7 +51,7 @@ Masks = NDArray[np.floating]
 _MOST_STEPS = 100
 _TOLERANCE = 1e-11  # of F, which is of order one
 _WORST_VARIANCE = 1e100
-_TRIES = 6  # before a calibrated test may end it, too
+ENOUGH_TRIES = 6  # before a calibrated test may end it, too
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +134,17 @@ class LinearModel:
         return Fit(H, graph, -self.n_rows * value, price, self.pool)
 
     def linearised(self, fit: Fit) -> Linearised:
-        """Return the model around a fit."""
-        return Linearised.at(fit.H, self.moments, self.pools, self.pool, self.masks(fit.graph))
+        """Return the model around a fit; that of the last fit is known."""
+        key = fit.H.tobytes(), fit.graph
+        if key not in self._around:
+            at = Linearised.at(fit.H, self.moments, self.pools, self.pool, self.masks(fit.graph))
+            self._around.clear()
+            self._around[key] = at
+        return self._around[key]
+
+    @cached_property
+    def _around(self) -> dict[tuple[bytes, Graph], Linearised]:
+        return {}
 
     def goodness_of_fit(self, fit: Fit, *, quick: bool = False) -> GoodnessOfFit:
         """Compare a fit with the saturated model, a Gaussian of its own for every environment.
@@ -156,7 +165,7 @@ class LinearModel:
         if chi2.sf(ratio, max(freedom, 1)) > FITS:
             return True
         calibrated = overall_weights(self.moments).calibrated(ratio, freedom)
-        return n_tries >= _TRIES and bool(chi2.sf(calibrated, max(freedom, 1)) > FITS)
+        return n_tries >= ENOUGH_TRIES and bool(chi2.sf(calibrated, max(freedom, 1)) > FITS)
 
     def _ratio(self, value: float) -> float:
         """Return the likelihood ratio to the saturated model as it is."""

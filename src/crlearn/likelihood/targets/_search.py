@@ -9,7 +9,7 @@ it: which edges are needed is decided later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from crlearn.graph import complete_graph
 from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
-from crlearn.likelihood.nodes._linear import LinearModel, objective, predicted
+from crlearn.likelihood.nodes._linear import LinearModel, predicted
 from crlearn.likelihood.search._local import LEAST_GAIN
 from crlearn.likelihood.search._orders import better_order_at, search_orders
 from crlearn.likelihood.targets._candidates import (
@@ -74,7 +74,8 @@ def find_targets(
     found: list[_Answer] = []
     for attempt in range(n_attempts):
         starts = _peeled(moments, rng, _ANSWERS * 2**attempt)
-        starts += [] if attempt else _from_lattice(moments)
+        if attempt == 0 and not any(start.goodness_of_fit.p_value >= FITS for start in starts):
+            starts += _from_lattice(moments)
         for start in sorted(starts, key=_badness)[:_ANSWERS]:
             found.append(_repaired(start))
             if found[-1].goodness_of_fit.p_value >= FITS:
@@ -180,8 +181,8 @@ def _repaired(answer: _Answer) -> _Answer:
         changes = [(targets, H) for targets in _other_targets(answer)]
         changes += [(answer.model.pool[order], H[order]) for order in _insertions(len(H))]
         changes = [change for change in changes if change[0].tobytes() not in seen]
-        changes = _lowest(moments, changes, objective, 4 * _FITTED_CHANGES)
-        changes = _lowest(moments, changes, predicted, _FITTED_CHANGES)
+        changes = _lowest(changes, _values(moments, changes), 4 * _FITTED_CHANGES)
+        changes = _lowest(changes, _predicted(moments, changes), _FITTED_CHANGES)
         seen.update(targets.tobytes() for targets, _ in changes)
         found = [
             _Answer.fitted(moments, *change, max_steps=STEPS_OF_A_CHANGE) for change in changes
@@ -194,16 +195,35 @@ def _repaired(answer: _Answer) -> _Answer:
         answer = best
 
 
-def _lowest(
-    moments: Moments, changes: list[_Change], judged_by: Callable[..., object], n_kept: int
-) -> list[_Change]:
+def _lowest(changes: list[_Change], values: Matrix, n_kept: int) -> list[_Change]:
     """Return the changes with the lowest values."""
+    return [changes[k] for k in np.argsort(values, kind="stable")[:n_kept]]
+
+
+def _values(moments: Moments, changes: list[_Change]) -> Matrix:
+    """Return F of each change at the encoder as it is, up to a constant.
+
+    A latent given all before it has the square of an entry of a Cholesky factor as its variance.
+    """
+    targets = np.array([targets for targets, _ in changes])  # (C, n, E)
+    rows = np.array([H for _, H in changes])
+    n = moments.n_variables
+    weights = np.stack([1 - targets, targets], axis=2) * moments.shares  # (C, n, 2, E)
+    pooled = moments.pooled(weights.reshape(-1, len(moments.sizes))).reshape(-1, n, 2, n, n)
+    latents = rows[:, None, None] @ pooled @ rows.swapaxes(1, 2)[:, None, None]
+    j = np.arange(n)
+    given = np.linalg.cholesky(latents[:, :, 0])[:, j, j, j] ** 2
+    variances = np.stack([given, latents[:, j, 1, j, j]], axis=-1)
+    return (weights.sum(axis=-1) * np.log(variances)).sum(axis=(1, 2)) / 2
+
+
+def _predicted(moments: Moments, changes: list[_Change]) -> Matrix:
+    """Return F of each change after a step of the encoder."""
     values = []
     for targets, H in changes:
         model = LinearModel(moments, targets, hard=True)
-        value = judged_by(H, model.pools, model.masks(complete_graph(range(len(H)))))
-        values.append(np.asarray(value).item())
-    return [changes[k] for k in np.argsort(values, kind="stable")[:n_kept]]
+        values.append(predicted(H, model.pools, model.masks(complete_graph(range(len(H))))))
+    return np.array(values)
 
 
 def _other_targets(answer: _Answer) -> Iterator[IntMatrix]:

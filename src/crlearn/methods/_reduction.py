@@ -1,0 +1,261 @@
+"""X brought to as many numbers as there are latents, and the maps that a flow makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import equinox as eqx
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.exceptions import IdentifiabilityError
+from crlearn.flows import (
+    Autoencoder,
+    Links,
+    SmoothFlow,
+    dimension_check,
+    fold_check,
+    intrinsic_dimension,
+    learn_autoencoder,
+    learn_links,
+)
+from crlearn.inputs import components_of
+from crlearn.nets import apply_in_blocks
+from crlearn.result import Check, LinearDecoder, LinearEncoder
+from crlearn.tags import stored
+
+Matrix = NDArray[np.floating]
+
+ReductionName = Literal["auto", "linear", "links", "autoencoder"]
+
+# Share of the variance outside of n dimensions below which these are all that there is, and that
+# above which principal components are a poor start for a flow, whether they fold or not.
+_NOTHING_LEFT, _LITTLE_LEFT = 1e-3, 0.05
+# Links are worth their while if they bring that share down by this factor.
+_WORTHWHILE = 0.25
+
+
+@stored("encoder/composed")
+@dataclass(frozen=True, eq=False)
+class Composed:
+    """One map after the other."""
+
+    first: Any
+    then: Any
+
+    @property
+    def n_latents(self) -> int:
+        """Number of columns that the last map returns."""
+        return self.then.n_latents
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """Return the image of each row."""
+        return self.then(self.first(X))
+
+
+@stored("encoder/flow")
+@dataclass(frozen=True, eq=False)
+class FlowMap:
+    """A flow between its users' units: ``(flow(x) - mean) / scale``, some outputs in an order."""
+
+    flow: SmoothFlow
+    columns: NDArray[np.intp]
+    mean: NDArray[np.floating]
+    scale: NDArray[np.floating]
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        return len(self.columns)
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """Return the latents of each row."""
+        # Blocks of one size, so that a row has the same bits whatever stands beside it.
+        z = apply_in_blocks(partial(_done, self.flow), np.asarray(X, dtype=float))
+        return (np.asarray(z, dtype=float)[:, self.columns] - self.mean) / self.scale
+
+
+@stored("decoder/flow")
+@dataclass(frozen=True, eq=False)
+class FlowInverse:
+    """The inverse of a `FlowMap`."""
+
+    encoder: FlowMap
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        """Return what has these latents."""
+        encoder = self.encoder
+        z = np.empty_like(np.asarray(Z, dtype=float))
+        z[:, encoder.columns] = np.asarray(Z) * encoder.scale + encoder.mean
+        return np.asarray(apply_in_blocks(partial(_undone, encoder.flow), z), dtype=float)
+
+
+@eqx.filter_jit
+def _done(flow: SmoothFlow, x: Any) -> Any:
+    return flow(x)
+
+
+@eqx.filter_jit
+def _undone(flow: SmoothFlow, z: Any) -> Any:
+    return flow.inverse(z)
+
+
+@stored("decoder/links")
+@dataclass(frozen=True, eq=False)
+class LinksInverse:
+    """The inverse of `Links`."""
+
+    links: Links
+
+    def __call__(self, H: Matrix) -> Matrix:
+        """Return the features that have these values."""
+        return self.links.inverse(H)
+
+
+@stored("decoder/codes")
+@dataclass(frozen=True, eq=False)
+class CodesInverse:
+    """The decoder of an `Autoencoder`."""
+
+    codes: Autoencoder
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        """Return the features that have these codes."""
+        return self.codes.inverse(Z)
+
+
+@stored("decoder/composed")
+@dataclass(frozen=True, eq=False)
+class ComposedDecoder:
+    """One decoder after the other."""
+
+    first: Any
+    then: Any
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        """Return the image of each row."""
+        return self.then(self.first(Z))
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """A map to as many numbers as there are latents, of unit size, and its inverse.
+
+    Attributes
+    ----------
+    encoder, decoder
+        The map, and back.
+    left_out
+        Share of the variance of features (after their links) that is lost.
+    how
+        What it is, in words.
+    checks
+        Of X, and of the map.
+    """
+
+    encoder: Any
+    decoder: Any
+    left_out: float
+    how: str
+    checks: tuple[Check, ...] = ()
+
+
+def reduce(X: Matrix, n_latents: int | None, kind: ReductionName, seed: int) -> Reduction:
+    """Bring X to `n_latents` numbers a row, or to its rank.
+
+    Parameters
+    ----------
+    X
+        Rows.
+    n_latents
+        How many; None: the rank of X.
+    kind
+        ``"linear"``: principal components; ``"links"``: those of features after monotone links;
+        ``"autoencoder"``: smooth networks to codes and back; ``"auto"``: the first of these that
+        loses next to nothing and does not fold.
+    seed
+        Of links and autoencoders.
+    """
+    span, _, checks = components_of(X, n_latents)
+    dimensions = dimension_check(X, span.n_latents)
+    if dimensions.passed is False:
+        _refuse_lost_latents(X, span.n_latents)
+    found = _chosen(X, span, kind, seed)
+    if X.shape[1] == span.n_latents:
+        return replace(found, checks=(*checks, dimensions, _note(found)))
+    folding = fold_check(found.encoder(X), X)
+    return replace(found, checks=(*checks, dimensions, _note(found), folding))
+
+
+def _refuse_lost_latents(X: Matrix, n: int) -> None:
+    """Refuse X that holds fewer numbers than there are latents: nothing can bring them back."""
+    estimate = intrinsic_dimension(X, n)
+    if estimate is not None and estimate < n:
+        raise IdentifiabilityError(
+            f"X holds about {estimate:.1f} numbers a row (by the distances of nearest rows), and "
+            f"'n_latents' is {n}: the mixing has lost some latents, or there are fewer. Set "
+            f"n_latents={max(round(estimate), 1)}, or measure more features."
+        )
+
+
+def _chosen(X: Matrix, span: LinearEncoder, kind: ReductionName, seed: int) -> Reduction:
+    n = span.n_latents
+    plain = _linear(X, span)
+    if kind == "linear" or n == X.shape[1]:
+        return plain
+    if kind == "links":
+        return _linked(X, n, seed)
+    if kind == "autoencoder":
+        return _encoded(X, n, seed)
+    if plain.left_out < _NOTHING_LEFT:
+        return plain
+    linked = _linked(X, n, seed)
+    best = linked if linked.left_out < _WORTHWHILE * plain.left_out else plain
+    if best.left_out < _LITTLE_LEFT and fold_check(best.encoder(X), X).passed is not False:
+        return best
+    return _encoded(X, n, seed)
+
+
+def _linear(X: Matrix, span: LinearEncoder) -> Reduction:
+    decoder = LinearDecoder.undoing(span, X)
+    left_out = _share_lost(X, decoder(span(X)))
+    return Reduction(span, decoder, left_out, "principal components of X")
+
+
+def _linked(X: Matrix, n: int, seed: int) -> Reduction:
+    links = learn_links(X, n, seed)
+    values = links(X)
+    span, _, _ = components_of(values, n)
+    inside = _linear(values, span)
+    return Reduction(
+        Composed(links, span),
+        ComposedDecoder(inside.decoder, LinksInverse(links)),
+        inside.left_out,
+        "principal components of X after monotone links of its features",
+    )
+
+
+def _encoded(X: Matrix, n: int, seed: int) -> Reduction:
+    codes = learn_autoencoder(X, n, seed=seed)
+    return Reduction(codes, CodesInverse(codes), codes.error, "codes of an autoencoder")
+
+
+def _share_lost(X: Matrix, back: Matrix) -> float:
+    size = np.abs(X).max(axis=0)
+    size = np.where(size > 0, size, 1.0)  # squares of X itself may be too large for a number
+    X, back = X / size, back / size
+    varying = X.std(axis=0) > 0
+    if not varying.any():
+        return 0.0
+    return float((((X - back)[:, varying] / X[:, varying].std(axis=0)) ** 2).mean())
+
+
+def _note(reduction: Reduction) -> Check:
+    return Check(
+        "reduction",
+        True,
+        f"{reduction.encoder.n_latents} {reduction.how}; {reduction.left_out:.2g} of the variance "
+        "is lost",
+    )

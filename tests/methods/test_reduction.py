@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlearn.data import make_mixing
+from crlearn.exceptions import IdentifiabilityError
+from crlearn.methods._reduction import reduce
+
+RNG = np.random.default_rng(0)
+Z = RNG.normal(size=(1500, 2))
+PLANE = Z @ RNG.normal(size=(2, 4)) * [1, 10, 0.1, 1] + 5
+BENT = np.tanh(Z @ (0.8 * RNG.normal(size=(2, 4))))
+
+
+@pytest.fixture(scope="module")
+def linked() -> Any:
+    return reduce(BENT, 2, "links", seed=0)
+
+
+def explained(values: Any) -> float:
+    values = values - values.mean(axis=0)
+    left = Z - Z.mean(axis=0)
+    left = left - values @ np.linalg.lstsq(values, left)[0]
+    return float((1 - left.var(axis=0) / Z.var(axis=0)).min())
+
+
+def note(reduction: Any) -> str:
+    (check,) = [check for check in reduction.checks if check.name == "reduction"]
+    return check.detail
+
+
+def test_a_plane_is_left_as_it_is():
+    found = reduce(PLANE, None, "auto", seed=0)
+    assert found.encoder.n_latents == 2
+    assert found.how == "principal components of X"
+    assert explained(found.encoder(PLANE)) == pytest.approx(1)
+    np.testing.assert_allclose(found.decoder(found.encoder(PLANE)), PLANE, atol=1e-8)
+    assert note(found).startswith("2 principal components of X;")
+
+
+def test_links_are_undone(linked: Any):
+    assert linked.left_out < 0.01
+    assert (
+        explained(linked.encoder(BENT))
+        > 0.995
+        > explained(reduce(BENT, 2, "linear", 0).encoder(BENT))
+    )
+    back = linked.decoder(linked.encoder(BENT))
+    assert ((back - BENT) ** 2).mean() < 1e-3
+    assert "after monotone links of its features" in note(linked)
+
+
+def test_links_are_taken_where_they_help(linked: Any):
+    found = reduce(BENT, 2, "auto", seed=0)
+    np.testing.assert_array_equal(found.encoder(BENT), linked.encoder(BENT))
+
+
+def test_what_folds_is_noticed():
+    """The first of the two dimensions is bent back over itself."""
+    angle = np.linspace(-4, 4, 1500)
+    X = np.column_stack([np.cos(angle), np.sin(angle) / 4, Z[:, 0]])
+    folding = reduce(X, 2, "linear", seed=0).checks[-1]
+    assert folding.passed is False
+
+
+def test_as_many_features_as_latents():
+    found = reduce(BENT[:, :2], 2, "links", seed=0)
+    assert found.how == "principal components of X"
+    np.testing.assert_allclose(found.encoder(BENT[:, :2]).std(axis=0), 1, rtol=1e-2)
+
+
+def test_a_mixing_that_loses_latents_is_refused():
+    curved = make_mixing("curved", 3, 10, 0)(RNG.normal(size=(2000, 3)))
+    with pytest.raises(IdentifiabilityError, match=r"'n_latents' is 5.*Set n_latents=3"):
+        reduce(curved, 5, "linear", seed=0)
