@@ -45,6 +45,7 @@ class MeanOfSample:
 
 class MeanOfAnything(Mean):
     _keeps_float32 = True
+    _keeps_uint8 = True
     _allows_images = True
     _allows_matrix_y = True
 
@@ -58,6 +59,15 @@ def test_precision_stays_where_a_class_keeps_it():
     assert Mean().fit(X).result_.details["X"].dtype == np.float64
     assert MeanOfAnything().fit(X).result_.details["X"].dtype == np.float32
     assert MeanOfAnything().fit(X.astype(int)).result_.details["X"].dtype == np.float64
+
+
+def test_images_of_8_bits_are_not_copied_where_a_class_keeps_them():
+    X = RNG.integers(0, 256, size=(6, 3, 4, 5), dtype=np.uint8)
+    model = MeanOfAnything().fit(X)
+    assert model.result_.details["X"].dtype == np.uint8
+    assert np.shares_memory(model.result_.details["X"], X)
+    np.testing.assert_allclose(model.transform(X)[:, 0], X.mean(axis=(1, 2, 3)))
+    assert Mean().fit(X.reshape(6, -1)).result_.details["X"].dtype == np.float64
 
 
 def test_images_where_a_class_allows_them():

@@ -44,8 +44,9 @@ class BaseCRL(TransformerMixin, BaseEstimator):
 
     A class says what it takes: whether it needs `y` (`_requires_y`), whether `y` may have several
     columns (`_allows_matrix_y`), whether X of single precision stays so (`_keeps_float32`; others
-    get float64), and whether a row of X may be an image or any other array (`_allows_images`;
-    `sample_shape_` is its shape, and `n_features_in_` the number of its entries).
+    get float64), whether whole numbers of 8 bits do (`_keeps_uint8`), and whether a row of X may be
+    an image or any other array (`_allows_images`; `sample_shape_` is its shape, and
+    `n_features_in_` the number of its entries).
     """
 
     result_: Result
@@ -55,6 +56,7 @@ class BaseCRL(TransformerMixin, BaseEstimator):
     _requires_y: ClassVar[bool] = False
     _allows_matrix_y: ClassVar[bool] = False
     _keeps_float32: ClassVar[bool] = False
+    _keeps_uint8: ClassVar[bool] = False
     _allows_images: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_latents": [Interval(Integral, 1, None, closed="left"), None],
@@ -209,7 +211,8 @@ class BaseCRL(TransformerMixin, BaseEstimator):
     @property
     def _dtypes(self) -> Any:
         """Number types that X may keep; the first is what others become."""
-        return [np.float64, np.float32] if self._keeps_float32 else np.float64
+        kept = {np.float32: self._keeps_float32, np.uint8: self._keeps_uint8}
+        return [np.float64, *(dtype for dtype, stays in kept.items() if stays)]
 
     def _flattened(self, X: Any) -> Any:
         """Return images as rows of numbers; tables are rows already."""

@@ -51,6 +51,15 @@ class TestRendering:
         np.testing.assert_array_equal(picture, picture[::-1])
         np.testing.assert_array_equal(picture, picture.transpose(1, 0, 2))
 
+    def test_eight_bits_are_the_same_picture(self):
+        Z = np.random.default_rng(0).uniform(size=(20, 4))
+        fine, coarse = BallRendering(2, 16)(Z), BallRendering(2, 16, dtype="uint8")(Z)
+        assert coarse.dtype == np.uint8
+        assert coarse.max() == 255
+        np.testing.assert_allclose(coarse / 255, fine, atol=0.5 / 255 + 1e-6)
+        with pytest.raises(ValueError, match="'float32' or 'uint8'"):
+            BallRendering(2, 16, dtype="int8")
+
     @pytest.mark.parametrize("radius", [1, 1.3, 3.75, 7.9])
     def test_no_pixel_is_forgotten(self, radius):
         draw = BallRendering(2, 16, radius)
@@ -325,3 +334,37 @@ class TestWorld:
     def test_bad_input(self, options, message):
         with pytest.raises(ValueError, match=message):
             make_ball_images(**options, random_state=0)
+
+
+class TestDo:
+    def test_a_latent_is_set_and_its_children_follow(self):
+        world = make_ball_images(
+            4,
+            50,
+            resolution=16,
+            graph=full(4),
+            interventions="do",
+            values=(0.2, 0.9),
+            random_state=0,
+        )
+        assert len(world.environments) == 9
+        for e in range(1, 9):
+            j, value = (e - 1) % 4, 0.2 if e <= 4 else 0.9
+            Z = world.truth.Z[world.y == e]
+            np.testing.assert_allclose(Z[:, j], value)
+            assert np.delete(Z, j, axis=1).std(axis=0).min() > 0.01
+
+    def test_what_cannot_be_is_refused(self):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            make_ball_images(2, 5, interventions="do", values=(1.5,))
+        with pytest.raises(ValueError, match="must be 'hard' or 'do'"):
+            make_ball_images(2, 5, interventions="soft")
+
+
+def test_a_world_of_8_bits_keeps_them():
+    fine, coarse = (
+        make_ball_images(2, 10, resolution=16, dtype=dtype, random_state=0)
+        for dtype in ("float32", "uint8")
+    )
+    assert coarse.X.dtype == np.uint8
+    np.testing.assert_allclose(coarse.X / 255, fine.X, atol=0.5 / 255 + 1e-6)

@@ -9,10 +9,11 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from crlearn import ICABaseline, PCABaseline
+from crlearn.base import BaseCRL
 from crlearn.data import Dataset, make_latent_anm, make_linear_interventional
 from crlearn.metrics import match
 from crlearn.report import write_report
-from crlearn.result import Alternative, Check, GoodnessOfFit, Guarantee
+from crlearn.result import Alternative, Check, GoodnessOfFit, Guarantee, LinearDecoder, Result
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -307,3 +308,33 @@ def test_model_of_a_data_frame_without_a_warning_about_names(tmp_path: Path, wor
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         source_of(tmp_path, model, world)
+
+
+class Pixels(BaseCRL):
+    """Its latents are two of the pixels."""
+
+    _allows_images = True
+
+    def __init__(self, n_latents=None, random_state=None):
+        self.n_latents, self.random_state = n_latents, random_state
+
+    def _algorithm(self, X, y, seed):
+        decoder = LinearDecoder(np.eye(12, 2), np.full(12, 0.2))
+        return Result(TwoPixels(), Guarantee("none", "none", "none"), decoder=decoder)
+
+
+class TwoPixels:
+    n_latents = 2
+
+    def __call__(self, X):
+        return X.reshape(len(X), -1)[:, :2]
+
+
+@pytest.mark.parametrize("as_images", [True, False])
+def test_images_have_traversals_and_reconstructions(tmp_path: Path, as_images: bool):
+    X = np.random.default_rng(0).uniform(size=(30, 12))
+    model = Pixels().fit(X.reshape(30, 1, 3, 4) if as_images else X)
+    page = source_of(tmp_path, model, Dataset(X))
+    assert ("Each latent from its 2% to its 98% quantile" in page) == as_images
+    assert ("below each its reconstruction" in page) == as_images
+    assert ("Features behind the latents" in page) != as_images

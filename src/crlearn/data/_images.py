@@ -6,7 +6,7 @@ import colorsys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import networkx as nx
 import numpy as np
@@ -50,6 +50,9 @@ class BallRendering(Mixing):
         Height and width of the picture in pixels.
     radius
         Of the balls, in pixels; by default 5/64 of the resolution.
+    dtype
+        ``"float32"``: real numbers from 0 to 1; ``"uint8"``: whole ones from 0 to 255, in a quarter
+        of the memory.
 
     Examples
     --------
@@ -65,10 +68,15 @@ class BallRendering(Mixing):
     n_balls: int
     resolution: int = 64
     radius: float | None = None
+    dtype: Literal["float32", "uint8"] = "float32"
 
     def __post_init__(self) -> None:
         for name, smallest in (("n_balls", 1), ("resolution", _SMALLEST_RESOLUTION)):
             _check_integer(name, getattr(self, name), smallest)
+        if self.dtype not in ("float32", "uint8"):
+            raise ValueError(
+                f"The 'dtype' of images must be 'float32' or 'uint8'. Got {self.dtype!r} instead."
+            )
         if self.radius is None:
             object.__setattr__(self, "radius", self.resolution * 5 / 64)
         if not 1 <= self._radius < self.resolution / 2:
@@ -104,18 +112,19 @@ class BallRendering(Mixing):
         """None: the map is not linear."""
         return None
 
-    def __call__(self, Z: ArrayLike) -> Picture:
-        """Draw each row: ``(N, n_features)``, float32 between 0 and 1.
+    def __call__(self, Z: ArrayLike) -> NDArray[Any]:
+        """Draw each row: ``(N, n_features)``, from white, 1 or 255, to black, 0.
 
         Reshape it to ``(N, *image_shape)`` for pictures.
         """
         Z = self._checked_positions(Z)
-        pictures = np.empty((len(Z), *self.image_shape), dtype=np.float32)
+        pictures = np.empty((len(Z), *self.image_shape), dtype=self.dtype)
         for start in range(0, len(Z), _IMAGES_PER_BLOCK):
             block = slice(start, start + _IMAGES_PER_BLOCK)
-            pictures[block] = 1.0
+            canvas = np.ones(pictures[block].shape, dtype=np.float32)
             for ball, color in enumerate(self.colors):
-                self._draw(pictures[block], Z[block, 2 * ball : 2 * ball + 2], color)
+                self._draw(canvas, Z[block, 2 * ball : 2 * ball + 2], color)
+            pictures[block] = canvas if self.dtype == "float32" else np.rint(255 * canvas)
         return pictures.reshape(len(Z), self.n_features)
 
     def jacobian(self, Z: ArrayLike) -> NoReturn:
@@ -173,8 +182,11 @@ def make_ball_images(
     *,
     resolution: int = 64,
     radius: float | None = None,
+    dtype: Literal["float32", "uint8"] = "float32",
     mechanism: str | Callable[[Any], Any] = "linear",
+    interventions: Literal["hard", "do"] = "hard",
     variance_factors: tuple[float, ...] = (0.25, 4.0),
+    values: tuple[float, ...] = (0.25, 0.75),
     graph: str | ArrayLike | nx.DiGraph = "er",
     degree: float = 2.0,
     weight_range: tuple[float, float] = (0.25, 1.0),
@@ -182,18 +194,18 @@ def make_ball_images(
     targets: Secrecy = "hidden",
     random_state: RandomState = None,
 ) -> Dataset:
-    """Images of coloured balls, hard interventions on their positions (GSCALE-I on images).
+    """Images of coloured balls, interventions on their positions (GSCALE-I on images).
 
     The latents are x and y of each ball. Each is the effect of its parents plus Gaussian noise,
     truncated to [-0.1, 0.1]; afterwards [-0.1, 0.1] becomes [0, 1], the width of the picture.
     Environment 0 is observational; environments 1, ..., n_latents intervene on the latents in order
-    with the first variance factor, the next n_latents with the second, and so on.
+    with the first variance factor (or value), the next n_latents with the second, and so on.
 
-    ``X`` holds one image a row, values between 0 and 1; ``X.reshape(-1, 3, resolution,
-    resolution)`` are the pictures, colour channels first. ``truth.mixing`` is a `BallRendering`.
-    How far a latent is truncated depends on its parents, so that the noise is not independent of
-    them and no `SCM` has this density: ``truth.scms`` is None. ``truth.noise`` is what remained of
-    the noise, in the units of ``truth.Z``.
+    ``X`` holds one image a row, values between 0 and 1, or up to 255 in 8 bits;
+    ``X.reshape(-1, 3, resolution, resolution)`` are the pictures, colour channels first.
+    ``truth.mixing`` is a `BallRendering`. How far a latent is truncated depends on its parents, so
+    that the noise is not independent of them and no `SCM` has this density: ``truth.scms`` is None.
+    ``truth.noise`` is what remained of the noise, in the units of ``truth.Z``.
 
     Memory grows as ``n_samples * (1 + len(variance_factors) * n_latents) * 3 * resolution**2``:
     the default is 9,000 images with 12,288 numbers each.
@@ -206,14 +218,21 @@ def make_ball_images(
         Images in each environment, one number or one for each.
     resolution, radius
         Height and width of the images and radius of the balls in pixels, see `BallRendering`.
+    dtype
+        ``"float32"``, or ``"uint8"`` for whole numbers from 0 to 255 in a quarter of the memory.
     mechanism
         ``"linear"``, ``"quadratic"``, ``"mlp"``, or whatever `make_scm` takes. A mechanism receives
         the parents divided by 0.1, so that they lie in [-1, 1], and its effect is multiplied by
         0.1: to a linear one this makes no difference, and others would be all but linear without
         it. An effect far outside [-1, 1] presses the latent against the edge of the picture.
+    interventions
+        ``"hard"``: a latent loses its parents, and the variance of its noise changes; ``"do"``: it
+        is set to a value.
     variance_factors
-        Factors on the variance of the noise before it is truncated, one for each round of
+        Hard: factors on the variance of the noise before it is truncated, one for each round of
         interventions; ``(0.25,)`` for one intervention on each latent.
+    values
+        Do: positions, one for each round of interventions, from 0 to 1 across the picture.
     graph, degree
         See `make_graph`; ``"er"`` draws each edge with probability ``2 degree / (n_latents - 1)``,
         at most 1, so that there are ``degree`` edges for each latent.
@@ -241,12 +260,8 @@ def make_ball_images(
     Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear
     and general transformations, JMLR 26, 2025.
     """
-    draw = BallRendering(_n_balls(n_latents), resolution, radius)
-    rounds = [
-        Intervention(j, "hard", variance_factor=factor)
-        for factor in variance_factors
-        for j in range(n_latents)
-    ]
+    draw = BallRendering(_n_balls(n_latents), resolution, radius, dtype)
+    rounds = _rounds(n_latents, interventions, variance_factors, values)
     if targets not in ("hidden", "known"):
         raise ValueError(f"'targets' must be 'hidden' or 'known'. Got {targets!r} instead.")
     sizes = samples_by_environment(n_samples, 1 + len(rounds))
@@ -264,6 +279,24 @@ def make_ball_images(
         known_targets=target_sets if targets == "known" else None,
         truth=Truth(Z, noise / 2, scm.graph, target_sets, draw),
     )
+
+
+def _rounds(
+    n_latents: int, kind: str, variance_factors: tuple[float, ...], values: tuple[float, ...]
+) -> list[Intervention]:
+    """Return one intervention on each latent for each factor or value."""
+    if kind == "hard":
+        changes: list[dict[str, Any]] = [{"variance_factor": factor} for factor in variance_factors]
+    elif kind == "do":
+        if not all(0 <= value <= 1 for value in values):
+            raise ValueError(
+                "The 'values' of interventions must lie between 0 and 1, the edges of the picture. "
+                f"Got {values} instead."
+            )
+        changes = [{"value": 2 * value - 1} for value in values]  # the box is [-1, 1]
+    else:
+        raise ValueError(f"'interventions' must be 'hard' or 'do'. Got {kind!r} instead.")
+    return [Intervention(j, kind, **change) for change in changes for j in range(n_latents)]
 
 
 def _draw_scm(
@@ -300,7 +333,10 @@ def _sample_in_box(scm: SCM, n_samples: int, rng: np.random.Generator) -> tuple[
                 f"The mechanism of latent {j} gave values that are not finite, for parents between "
                 "-1 and 1."
             )
-        Z[:, j] = _truncated_normal(center, float(node.noise.scale), rng)
+        if node.noise.has_density:
+            Z[:, j] = _truncated_normal(center, float(node.noise.scale), rng)
+        else:
+            Z[:, j] = center
         noise[:, j] = Z[:, j] - center
     return Z, noise
 

@@ -8,6 +8,7 @@ from crlearn.flows._autoencoder import Autoencoder, learn_autoencoder
 from crlearn.flows._coupling import CouplingFlow
 from crlearn.flows._fit import FlowFit, fit_flow
 from crlearn.flows._gaussian import GaussianObjective
+from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoencoder
 from crlearn.flows._interventional import InterventionalObjective
 from crlearn.flows._links import Links, learn_links
 from crlearn.flows._reduction import (
@@ -27,6 +28,7 @@ __all__ = [
     "FlowFit",
     "Folds",
     "GaussianObjective",
+    "ImageAutoencoder",
     "InterventionalObjective",
     "Links",
     "NodeRegressions",
@@ -39,5 +41,6 @@ __all__ = [
     "folds",
     "intrinsic_dimension",
     "learn_autoencoder",
+    "learn_image_autoencoder",
     "learn_links",
 ]

@@ -16,11 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
+from crlearn.flows._codes import settings_for, white
+from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoencoder
 from crlearn.inputs import Scaling, components_of
 from crlearn.nets import BentLinear
 from crlearn.result import LinearDecoder, LinearEncoder
 from crlearn.tags import stored
-from crlearn.train import Settings, train
+from crlearn.train import train
 
 Matrix = NDArray[np.floating]
 
@@ -134,8 +136,10 @@ def learn_autoencoder(
     n_steps: int = 6000,
     width: int = _WIDTH,
     checkpoint: str | Path | None = None,
-) -> Autoencoder:
+) -> Autoencoder | ImageAutoencoder:
     """Return the autoencoder to `n_codes` numbers that loses least of the standardised features.
+
+    Images have one of their own, see `learn_image_autoencoder`.
 
     Where there are no more than `n_codes` principal components, nothing is lost, and nothing is
     trained. Cost: O(N d^2 + d^3) for the components, and O(256 width^2) a step.
@@ -143,7 +147,7 @@ def learn_autoencoder(
     Parameters
     ----------
     X
-        Rows of features.
+        Rows of features, or images, ``(N, channels, height, width)``.
     n_codes
         Number of codes.
     seed
@@ -151,10 +155,14 @@ def learn_autoencoder(
     n_steps
         Of the training.
     width
-        Units of each of the three hidden layers of encoder and decoder.
+        Units of each of the three hidden layers of encoder and decoder; not for images.
     checkpoint
         File in which the progress of the training is kept.
     """
+    if X.ndim > 2:
+        return learn_image_autoencoder(
+            X, n_codes, seed=seed, n_steps=n_steps, checkpoint=checkpoint
+        )
     before, after, shares = _components(X, n_codes)
     rows = np.concatenate([before(part).astype(np.float32) for part in _blocks(X)])
     if len(shares) <= n_codes:
@@ -170,29 +178,6 @@ def learn_autoencoder(
         description="autoencoder",
     )
     return _with_white_codes(before, training.params, after, rows, training.loss)
-
-
-def settings_for(n_rows: int, n_steps: int, batch_size: int, learning_rate: float) -> Settings:
-    """Return settings of a training in about `n_steps` steps."""
-    steps_per_epoch = max(1, int(0.9 * n_rows) // batch_size)
-    return Settings(
-        max_epochs=max(1, round(n_steps / steps_per_epoch)),
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        patience=None,
-    )
-
-
-def white(codes: Matrix) -> tuple[LinearEncoder, LinearDecoder]:
-    """Return the map that gives codes variance one and no correlations, and its inverse."""
-    mean = codes.mean(axis=0)
-    variances, directions = np.linalg.eigh(np.cov(codes.T).reshape(len(mean), -1))
-    scale = np.sqrt(np.maximum(variances, 1e-12 * max(variances.max(), 1e-300)))
-    # Symmetric, so that each code stays as close to itself as it can.
-    return (
-        LinearEncoder((directions / scale) @ directions.T, mean),
-        LinearDecoder((directions * scale) @ directions.T, mean),
-    )
 
 
 def _components(

@@ -31,9 +31,9 @@ _FEWEST_ROWS_FOR_FOLDS = 500
 _NEIGHBOURHOOD = 50  # rows that show a tangent plane; fewer follow measurement noise
 _LINKS = 10  # nearest rows to which a tangent frame is carried
 _SWEEPS = 20  # in which rows go with the majority of their neighbours; they end by themselves
-# Principal components of worlds of six kinds of mixings with 2 to 8 latents, seeds 0 to 9: where no
-# row was turned over, the share found was at most 0.03 without noise, and with noise at most 3.4
-# times the share of contradictions.
+# Principal components of worlds of six kinds of mixings with 2 to 8 latents, seeds 0 to 9. Where no
+# row was turned over, the share found was at most 0.03 without noise (70 worlds), and with noise at
+# most 3.4 times the share of contradictions. Where 10% or more were, it was above 0.03 in 37 of 40.
 _FOLDED = 0.03
 _PER_CONTRADICTION = 4.0
 
@@ -142,7 +142,7 @@ def _sides(links: NDArray[np.intp], turns: Matrix) -> Matrix:
     lengths = graph.copy()
     lengths.data = 1 + 1e-6 - np.abs(lengths.data)
     tree = minimum_spanning_tree(lengths)
-    order, before = _from_the_largest_part(tree + tree.T)
+    order, before = _from_the_largest_part(tree + tree.T, n_rows)
     side = np.zeros(n_rows)
     side[order[0]] = 1.0
     turned = np.sign(np.asarray(graph[order[1:], before[order[1:]]]).ravel())
@@ -156,9 +156,11 @@ def _sides(links: NDArray[np.intp], turns: Matrix) -> Matrix:
     return side
 
 
-def _from_the_largest_part(tree: csr_matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _from_the_largest_part(
+    tree: csr_matrix, n_rows: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows of the largest connected part, nearest to its root first, and whence."""
-    left = np.ones(tree.shape[0], dtype=bool)
+    left = np.ones(n_rows, dtype=bool)
     largest = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
     while left.sum() > len(largest[0]):
         order, before = breadth_first_order(tree, int(np.argmax(left)), directed=False)

@@ -4,6 +4,7 @@ from crlearn.nets._convolutional import ConvolutionalDecoder, ConvolutionalEncod
 from crlearn.nets._evaluate import apply_in_blocks, evaluate
 from crlearn.nets._logdet import log_determinants
 from crlearn.nets._mlp import ACTIVATIONS, MLP, AnyArray, BentLinear, NetworkMap
+from crlearn.nets._positions import PixelDecoder, PositionEncoder
 
 __all__ = [
     "ACTIVATIONS",
@@ -13,6 +14,8 @@ __all__ = [
     "ConvolutionalDecoder",
     "ConvolutionalEncoder",
     "NetworkMap",
+    "PixelDecoder",
+    "PositionEncoder",
     "apply_in_blocks",
     "evaluate",
     "log_determinants",

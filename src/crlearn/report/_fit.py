@@ -21,6 +21,7 @@ from crlearn.inputs import Scaling
 from crlearn.metrics import Evaluation, evaluate, match
 from crlearn.report._drawing import Drawing, graph_drawing, graphs_beside_each_other
 from crlearn.report._heatmap import correlation_map, environment_means
+from crlearn.report._images import image_shape_of, reconstructions, traversals
 from crlearn.report._matched import Matched
 from crlearn.report._page import (
     Banner,
@@ -128,6 +129,11 @@ class Fit:
             return np.asarray(latents_of(self.model, self.dataset.X, self.dataset.y))
 
     @cached_property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """Shape of the images that the rows are, if they are."""
+        return image_shape_of(getattr(self.model, "sample_shape_", ()))
+
+    @cached_property
     def evaluation(self) -> Evaluation | None:
         """Scores of the model, if the truth is known."""
         if self.dataset is None or self.truth is None:
@@ -161,6 +167,7 @@ def fit_page(fit: Fit, title: str | None = None) -> Page:
         _recovered_and_true(fit),
         _noises(fit),
         _latents(fit),
+        _images(fit),
         _environments(fit),
         _features(fit),
         _graph(fit),
@@ -308,9 +315,21 @@ def _standardised(columns: Matrix) -> Matrix:
     return Scaling.of(columns)(columns)
 
 
+def _images(fit: Fit) -> Section | None:
+    """Show what each latent does to the images, and what the model keeps of them."""
+    decoder, shape = fit.result.decoder, fit.image_shape
+    if fit.dataset is None or decoder is None or shape is None:
+        return None
+    blocks = [
+        traversals(decoder, fit.latents, fit.short_names, shape),
+        reconstructions(decoder, fit.latents, fit.dataset.X, shape),
+    ]
+    return Section("Images", blocks)
+
+
 def _features(fit: Fit) -> Section | None:
-    """Name the features that go with each latent most closely."""
-    if fit.dataset is None or fit.truth is not None:
+    """Name the features that go with each latent most closely; a pixel has no name."""
+    if fit.dataset is None or fit.truth is not None or fit.image_shape is not None:
         return None
     X, Z_hat = _standardised(fit.dataset.X), _standardised(fit.latents)
     correlations = Z_hat.T @ X / len(X)
