@@ -53,7 +53,13 @@ class PositionEncoder(eqx.Module):
         mixed = jax.random.normal(keys[3], (2 * n_maps, n_outputs)) / n_outputs**0.5
         head = BentLinear(mixed, head.bend)
         biases = (jnp.zeros(n_maps), jnp.zeros(n_maps))
-        return cls(kernels, biases, jnp.full(n_maps, 1.0), head, tuple(image_shape))
+        return cls(
+            kernels,
+            biases,
+            jnp.full(n_maps, 1.0),
+            head,
+            image_shape,
+        )
 
     def __call__(self, images: Float[AnyArray, "rows channels height width"]) -> Array:
         """Return the outputs of each image."""
@@ -100,7 +106,7 @@ class PixelDecoder(eqx.Module):
             _STEEPNESS * jax.random.normal(keys[1], (2, width)),
             2.0 * jax.random.normal(keys[2], (width,)),
             MLP(blank, rest.biases, "silu"),
-            tuple(image_shape),
+            image_shape,
         )
 
     def __call__(self, vectors: Float[AnyArray, "rows inputs"]) -> Array:
