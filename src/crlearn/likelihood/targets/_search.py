@@ -205,6 +205,8 @@ def _values(moments: Moments, changes: list[_Change]) -> Matrix:
 
     A latent given all before it has the square of an entry of a Cholesky factor as its variance.
     """
+    if not changes:  # one latent has neither other targets nor another place
+        return np.zeros(0)
     targets = np.array([targets for targets, _ in changes])  # (C, n, E)
     rows = np.array([H for _, H in changes])
     n = moments.n_variables
