@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.flows import (
     Autoencoder,
+    ImageAutoencoder,
     Links,
     SmoothFlow,
     dimension_check,
@@ -119,7 +120,7 @@ class LinksInverse:
 class CodesInverse:
     """The decoder of an `Autoencoder`."""
 
-    codes: Autoencoder
+    codes: Autoencoder | ImageAutoencoder
 
     def __call__(self, Z: Matrix) -> Matrix:
         """Return the features that have these codes."""
