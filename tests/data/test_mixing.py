@@ -72,6 +72,7 @@ def test_wide_networks_have_pytorchs_default_weights():
     for layer in layers:
         bound = layer.weight.shape[1] ** -0.5
         assert 0.9 * bound < np.abs(layer.weight).max() <= bound
+        assert layer.bias is not None
         assert np.abs(layer.bias).max() <= bound
 
 

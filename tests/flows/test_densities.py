@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from crlearn.flows._densities import Densities
@@ -9,7 +10,7 @@ GRID = np.linspace(-12, 12, 1201, dtype=np.float32)
 
 
 def on_the_grid(densities: Densities, n_columns: int) -> np.ndarray:
-    return np.exp(np.asarray(densities(np.repeat(GRID[:, None], n_columns, axis=1))))
+    return np.exp(np.asarray(densities(jnp.asarray(np.repeat(GRID[:, None], n_columns, axis=1)))))
 
 
 def test_they_integrate_to_one_whatever_the_parameters():

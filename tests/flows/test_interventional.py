@@ -44,14 +44,16 @@ def parameters(objective: InterventionalObjective, flow: SmoothFlow, order: Any 
     """Parameters that are not at rest, with latents in another order."""
     rng = np.random.default_rng(1)
     order = np.arange(N) if order is None else order
-    projections = rng.normal(size=(2, N, objective.n_features, N))
+    own: Any = OWN[:, order]
+    before: Any = BEFORE[np.ix_(order, order)]
+    projections: Any = rng.normal(size=(2, N, objective.n_features, N))
     density = rng.normal(size=(3, objective.n_components, N))
     return Parameters(
         flow,
         projections[:, order][..., order],
         Densities(*density[..., order]),
-        OWN[:, order],
-        BEFORE[np.ix_(order, order)],
+        own,
+        before,
     )
 
 

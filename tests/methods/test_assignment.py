@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,7 @@ def test_numbers_are_no_names():
 
 
 def test_latents_come_in_the_order_of_the_graph():
-    targets = {1: "effect", 2: "cause"}
+    targets: Any = {1: "effect", 2: "cause"}
     assignment, names = read_assignment([1, 2], targets, 2, CHAIN, ["cause", "effect"])
     assert assignment.known == ((), (1,), (0,))
     assert assignment.graph == ((), (0,))

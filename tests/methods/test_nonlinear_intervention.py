@@ -27,9 +27,10 @@ def model(world: Any) -> Any:
     return NonlinearInterventionCRL(n_steps=600, n_restarts=1, random_state=0).fit(world.X, world.y)
 
 
-def short(**options: Any) -> NonlinearInterventionCRL:
+def short(**options: Any) -> Any:
     """As short as it can be, for what does not need the right answer."""
-    return NonlinearInterventionCRL(**{"n_steps": 20, "n_restarts": 1, "random_state": 0} | options)
+    settings: dict[str, Any] = {"n_steps": 20, "n_restarts": 1, "random_state": 0}
+    return NonlinearInterventionCRL(**settings | options)
 
 
 def test_latents_targets_and_graph(world: Any, model: Any):
