@@ -22,11 +22,15 @@ from crlearn.train import train
 Images = NDArray[Any]
 Sees = Literal["positions", "any"]
 
+# 9,000 images of two balls, 32 x 32, 700 steps, seeds 0 to 2: positions have R2 0.992 to 0.999 by a
+# linear regression on the codes, 0.998 to 0.999 by a smooth one; 80 s on one core. Whatever
+# convolutions see ("any", seed 1) has only one ball by then, and so had positions in plain colours.
 _BATCH, _STEP = 64, 3e-3
-_PIXELS = 512  # that a step looks at in each image
+_PIXELS = 256  # that a step looks at in each image
 _WIDTH = 16  # channels of the first convolution
 _MOST_IMAGES = 2000  # from which the mean image is taken
 _LARGEST_INTEGER = 255.0  # of 8 bits
+_LEAST_COLOUR = 0.01  # variance of a direction of colours that counts in full, beside the largest
 
 
 @stored("map/image-autoencoder")
@@ -39,15 +43,17 @@ class ImageAutoencoder:
     Attributes
     ----------
     encoder, decoder
-        From images around their mean, in units in which they lie between 0 and 1, and back.
+        From images around their mean, in white colours, and back.
     mean
-        The mean image, in these units.
+        The mean image, between 0 and 1.
     unit
         Of the images: 255 if they are whole numbers, else 1.
+    colours
+        Matrix after which the channels of a pixel have variance one and no correlations.
     whitening, colouring
         Of the codes, and back.
     error
-        Share of the variance of held-out images that is lost.
+        Share of the variance of held-out images in white colours that is lost.
     """
 
     encoder: PositionEncoder | ConvolutionalEncoder
@@ -56,6 +62,7 @@ class ImageAutoencoder:
     decoder: PixelDecoder
     mean: NDArray[np.float32]
     unit: float
+    colours: NDArray[np.float32]
     error: float
 
     @property
@@ -65,7 +72,7 @@ class ImageAutoencoder:
 
     def __call__(self, X: Images) -> NDArray[np.floating]:
         """Return the codes of each image."""
-        network = _Centred(self.encoder, jnp.asarray(self.mean), self.unit)
+        network = _Centred(self.encoder, _Units.of(self.mean, self.colours, self.unit))
         return self.whitening(np.asarray(evaluate(network, X), dtype=float))
 
     def inverse(self, codes: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -73,19 +80,36 @@ class ImageAutoencoder:
         vectors = self.colouring(codes).astype(np.float32)
         # As many rows at a time as an image has hidden numbers, not as few as a code has.
         parts = [vectors[k : k + _BATCH] for k in range(0, max(len(vectors), 1), _BATCH)]
-        centred = np.concatenate([evaluate(self.decoder, part) for part in parts])
+        white_colours = np.concatenate([evaluate(self.decoder, part) for part in parts])
+        back = np.linalg.inv(self.colours).astype(np.float32)
+        centred = np.einsum("rchw,cd->rdhw", white_colours, back)
         return np.clip(centred + self.mean, 0, 1) * np.float32(self.unit)
+
+
+class _Units(NamedTuple):
+    """How images as they come get mean zero and white colours."""
+
+    mean: Float[Array, "channels height width"]
+    colours: Float[Array, "channels channels"]
+    unit: Float[Array, ""]
+
+    @classmethod
+    def of(cls, mean: NDArray[np.float32], colours: NDArray[np.float32], unit: float) -> _Units:
+        return cls(jnp.asarray(mean), jnp.asarray(colours), jnp.asarray(unit, jnp.float32))
+
+    def __call__(self, images: Array) -> Float[Array, "rows channels height width"]:
+        centred = images.astype(jnp.float32) / self.unit - self.mean
+        return jnp.einsum("rchw,cd->rdhw", centred, self.colours)
 
 
 class _Centred(eqx.Module):
     """An encoder of images as they come, so that only a block of them is ever in floating point."""
 
     encoder: PositionEncoder | ConvolutionalEncoder
-    mean: Float[Array, "channels height width"]
-    unit: float = eqx.field(static=True)
+    units: _Units
 
     def __call__(self, images: Array) -> Array:
-        return encoded(self.encoder, images.astype(jnp.float32) / self.unit - self.mean)
+        return encoded(self.encoder, self.units(images))
 
 
 def encoded(
@@ -118,9 +142,9 @@ class ImageObjective:
     unit
         Of the images.
     variance
-        Of a pixel, on average.
-    mean
-        The mean image as bytes, so that it can be compared.
+        Of a channel of a pixel in white colours, on average.
+    mean, colours
+        The mean image and the matrix of colours as bytes, so that they can be compared.
     """
 
     image_shape: tuple[int, int, int]
@@ -129,6 +153,7 @@ class ImageObjective:
     unit: float
     variance: float
     mean: bytes
+    colours: bytes
 
     def init(self, key: PRNGKeyArray) -> _Parameters:
         """Draw encoder and decoder."""
@@ -148,7 +173,8 @@ class ImageObjective:
         """Mean squared error at pixels drawn at random, as a share of the variance."""
         channels, height, width = self.image_shape
         mean = np.frombuffer(self.mean, np.float32).reshape(self.image_shape)
-        images = batch.astype(jnp.float32) / self.unit - mean
+        colours = np.frombuffer(self.colours, np.float32).reshape(channels, channels)
+        images = _Units.of(mean, colours, self.unit)(batch)
         codes = encoded(params.encoder, images)
         n_pixels = height * width
         pixels = jnp.arange(n_pixels)
@@ -197,10 +223,10 @@ def learn_image_autoencoder(
     unit = _LARGEST_INTEGER if X.dtype.kind in "iu" else 1.0
     some = X[np.random.default_rng(seed).permutation(len(X))[:_MOST_IMAGES]] / np.float32(unit)
     mean = some.mean(axis=0, dtype=float).astype(np.float32)
-    variance = float(np.var(some - mean))
-    if variance == 0:
-        raise ValueError("All images in X are the same: there is nothing to recover from them.")
-    objective = ImageObjective(X.shape[1:], n_codes, sees, unit, variance, mean.tobytes())
+    colours, variance = _white_colours(some - mean)
+    objective = ImageObjective(
+        X.shape[1:], n_codes, sees, unit, variance, mean.tobytes(), colours.tobytes()
+    )
     training = train(
         objective,
         X,
@@ -210,8 +236,26 @@ def learn_image_autoencoder(
         description="image autoencoder",
     )
     encoder, decoder = training.params
-    codes = evaluate(_Centred(encoder, jnp.asarray(mean), unit), X)
+    codes = evaluate(_Centred(encoder, _Units.of(mean, colours, unit)), X)
     whitening, colouring = white(np.asarray(codes, dtype=float))
     return ImageAutoencoder(
-        encoder, whitening, colouring, decoder, mean, unit, float(training.loss)
+        encoder, whitening, colouring, decoder, mean, unit, colours, float(training.loss)
+    )
+
+
+def _white_colours(images: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+    """Return the matrix that makes the channels of a pixel white, and their variance after it.
+
+    Things whose colours change few channels, or change them little, count as much as others: in
+    plain colours a red ball on white is two thirds of the variance beside a cyan one, and hides it.
+    """
+    n_channels = images.shape[1]
+    pixels = np.moveaxis(images, 1, -1).reshape(-1, n_channels).astype(float)
+    variances, directions = np.linalg.eigh(pixels.T @ pixels / len(pixels))
+    if variances[-1] == 0:
+        raise ValueError("All images in X are the same: there is nothing to recover from them.")
+    scale = np.sqrt(np.maximum(variances, _LEAST_COLOUR * variances[-1]))
+    return (
+        ((directions / scale) @ directions.T).astype(np.float32),
+        float((variances / scale**2).mean()),
     )

@@ -19,6 +19,7 @@ from crlearn.tags import stored
 
 _KERNEL_SIDES = (5, 3)
 _FINEST = 16  # side of the maps; those of larger images leave pixels out
+_CONTRAST = 5.0  # of the maps at the start: weak ones have their mean in the middle of every image
 _STEEPNESS = 5.0  # of the pixels' positions, beside which outputs change from one to the next
 
 
@@ -53,13 +54,7 @@ class PositionEncoder(eqx.Module):
         mixed = jax.random.normal(keys[3], (2 * n_maps, n_outputs)) / n_outputs**0.5
         head = BentLinear(mixed, head.bend)
         biases = (jnp.zeros(n_maps), jnp.zeros(n_maps))
-        return cls(
-            kernels,
-            biases,
-            jnp.full(n_maps, 1.0),
-            head,
-            image_shape,
-        )
+        return cls(kernels, biases, jnp.full(n_maps, _CONTRAST), head, image_shape)
 
     def __call__(self, images: Float[AnyArray, "rows channels height width"]) -> Array:
         """Return the outputs of each image."""
