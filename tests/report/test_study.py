@@ -256,7 +256,7 @@ def test_heat_maps_of_noises_if_the_study_asks_for_them(parse, make_sweep, sourc
 def test_several_machines_and_devices(parse, make_sweep, source_of, good_result):
     def spread_out(run):
         found = {**good_result(run), "device": f"gpu:{run.seed}"}
-        return {**found, "machine": {"system": f"host {run.cell.key[:3]}{run.seed}"}}
+        return {**found, "machine": {"system": f"host {run.cell.key[:12]}{run.seed}"}}
 
     text = " ".join(parse(source_of(make_sweep(spread_out))).text)
     assert "gpu:0, gpu:1, gpu:2" in text
