@@ -16,6 +16,7 @@ from crlearn.published import UMNICRL, umni_crl
 from crlearn.published.umni import _estimator
 from crlearn.published.umni._combinations import RankCuts, Samples
 from crlearn.published.umni._estimator import (
+    MultiNodeRecovery,
     causal_order,
     integer_vectors,
     sums_of_two,
@@ -52,7 +53,7 @@ def by_hand(weights: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.concatenate(rows), np.repeat(np.arange(len(targets) + 1), len(corners))
 
 
-def recover(X: np.ndarray, codes: np.ndarray, n: int, **options: Any) -> _estimator.MultiNodeRecovery:
+def recover(X: np.ndarray, codes: np.ndarray, n: int, **options: Any) -> MultiNodeRecovery:
     settings = {"score": "gaussian", "hard": True, "rank_cut": 1e-6, **options}
     return _estimator.recover(X, codes, n, **settings)
 
