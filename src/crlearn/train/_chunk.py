@@ -7,7 +7,7 @@ numbers, masks and whatever is no array stay as the objective drew them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -284,14 +284,14 @@ def put_together(objective: Objective, weights: Weights, fixed: PyTree[Array]) -
     return eqx.combine(_unflatten(trained, weights), fixed, no_array)
 
 
-def starting_at(state: State, params: Params) -> State:
-    """Give every restart the same weights."""
-    everywhere = partial(jax.tree.map, lambda old, new: jnp.broadcast_to(new, old.shape))
-    weights, fixed = _taken_apart(_with_arrays_of_jax(params))
-    weights = everywhere(state.weights, weights)
-    return state._replace(
-        weights=weights, best_weights=weights, fixed=everywhere(state.fixed, fixed)
-    )
+def starting_at(state: State, starts: Sequence[Params]) -> State:
+    """Give each restart the weights of its start; they take the starts in turn."""
+    rows = [_taken_apart(_with_arrays_of_jax(params)) for params in starts]
+    starts_of = [rows[number % len(rows)] for number in range(len(state.number))]
+    weights, fixed = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts_of)
+    like = partial(jax.tree.map, lambda old, new: new.astype(old.dtype))
+    weights = like(state.weights, weights)
+    return state._replace(weights=weights, best_weights=weights, fixed=like(state.fixed, fixed))
 
 
 def with_fixed(state: State, row: int, params: Params) -> State:
