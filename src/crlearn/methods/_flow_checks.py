@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.flows import FlowFit, NodeRegressions
+from crlearn.flows import NodeRegressions
 from crlearn.result import Check, Guarantee
 
 Matrix = NDArray[np.floating]
@@ -48,6 +48,23 @@ LINEAR_GUARANTEE = Guarantee(
     "to one, latents are linear and Gaussian, and each environment but the reference cuts one "
     "latent off its causes",
 )
+
+
+class Restarts(Protocol):
+    """What a training says of its restarts and its end; see `crlearn.flows.FlowFit`."""
+
+    @property
+    def agreements(self) -> tuple[float, ...]: ...
+    @property
+    def gaps(self) -> tuple[float, ...]: ...
+    @property
+    def history(self) -> Mapping[str, NDArray[Any]]: ...
+    @property
+    def stopped(self) -> str: ...
+    @property
+    def skipped_steps(self) -> int: ...
+    @property
+    def retried(self) -> int: ...
 
 
 def guarantee_of(own: BoolMatrix, names: Sequence[str] | None, *, linear: bool) -> Guarantee:
@@ -111,7 +128,7 @@ def structure_checks(
     )
 
 
-def restarts_check(fit: FlowFit) -> Check:
+def restarts_check(fit: Restarts) -> Check:
     name = "restarts agree"
     if not fit.agreements:
         return Check(name, None, "there was one restart; n_restarts=2 or more would tell")
@@ -126,7 +143,7 @@ def restarts_check(fit: FlowFit) -> Check:
     return Check(name, None, f"{detail}: one restart alone came to the answer; more would tell")
 
 
-def training_checks(fit: FlowFit) -> tuple[Check, ...]:
+def training_checks(fit: Restarts) -> tuple[Check, ...]:
     """Check that training came to its end, and that nothing in it was infinite."""
     return (
         Check(

@@ -21,7 +21,10 @@ from crlearn.tags import stored
 from crlearn.variational._prior import StructuralPrior
 
 _LOG_2_PI = float(np.log(2 * np.pi))
-_LEAST_NOISE = 1e-4  # variance, where that of a feature is about one: float32 keeps squares of it
+# Of each row in a step. Smooth mixings of three latents, seeds 0 and 1: four gave an MCC of .847 and
+# .788, one .846 and .785; importance weighted bounds of eight gained nothing (linear mixing).
+_DRAWS = 4
+LEAST_NOISE = 1e-4  # variance, where that of a feature is about one: float32 keeps squares of it
 
 
 class Rows(NamedTuple):
@@ -62,12 +65,13 @@ class LinearMixing(eqx.Module):
         return z @ self.rows
 
 
-class Parameters(NamedTuple):
-    """All that is trained."""
+@stored("variational/parameters")
+class Parameters(eqx.Module):
+    """All that is trained: both networks, the noise and the prior."""
 
     encoder: BentLinear
     decoder: BentLinear | LinearMixing
-    log_noise: Float[Array, ""]
+    log_noise: Float[AnyArray, ""]
     prior: StructuralPrior
 
 
@@ -100,8 +104,6 @@ class EvidenceBound:
         Hidden units of a mechanism.
     n_components
         Of the density of each noise.
-    n_draws
-        From the posterior of each row.
     """
 
     n_features: int
@@ -112,9 +114,7 @@ class EvidenceBound:
     width: int = 64
     depth: int = 2
     n_units: int = 16
-    n_components: int = 1
-    n_draws: int = 1
-    importance: bool = False
+    n_components: int = 4
 
     @property
     def n_latents(self) -> int:
@@ -146,13 +146,10 @@ class EvidenceBound:
     def loss(
         self, params: Parameters, batch: Rows, key: PRNGKeyArray, progress: Float[Array, ""]
     ) -> Float[Array, ""]:
-        """Minus the mean bound, from some draws a row."""
+        """Minus the mean bound, from a few draws a row."""
         q = posterior(params, batch.x, batch.codes)
-        noise = jax.random.normal(key, (self.n_draws, *q.mean.shape), q.mean.dtype)
-        weights = log_weights(params, batch, q, noise, self.n_rest)
-        if self.importance:
-            return -(jax.nn.logsumexp(weights, axis=0) - jnp.log(self.n_draws)).mean()
-        return -weights.mean()
+        noise = jax.random.normal(key, (_DRAWS, *q.mean.shape), q.mean.dtype)
+        return -log_weights(params, batch, q, noise, self.n_rest).mean()
 
 
 def posterior(
@@ -181,7 +178,7 @@ def decode(params: Parameters, z: Float[Array, "*rows latents"]) -> Float[Array,
 
 def noise_variance(params: Parameters) -> Float[Array, ""]:
     """Return the variance of the measurement noise."""
-    return jnp.exp(params.log_noise) + _LEAST_NOISE
+    return jnp.exp(params.log_noise) + LEAST_NOISE
 
 
 def log_weights(
