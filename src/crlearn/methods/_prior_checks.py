@@ -55,7 +55,7 @@ def explanation_check(
         covariance = np.cov(known.T).reshape(known.shape[1], -1) + _RIDGE * np.eye(known.shape[1])
         free = multivariate_normal(known.mean(axis=0), covariance).logpdf(new).mean()
         codes = jnp.full(len(new), e)
-        own = np.asarray(prior.log_density(jnp.asarray(new, jnp.float32), codes), dtype=float)
+        own = np.asarray(prior.log_density(jnp.asarray(new, float), codes), dtype=float)
         losses[e] = free - own.mean()
     if np.isnan(losses).all():
         return Check(name, None, "no environment has enough rows to tell"), losses

@@ -271,12 +271,12 @@ class _Run:
         return state
 
     def _fresh_state(self) -> State:
-        keys = jax.random.split(self.draw_key, self.settings.n_restarts)
-        state = _chunk.fresh_state(self.objective, self.plan, keys)
-        if self.first is None:
-            return state
-        starts = self.first if isinstance(self.first, list) else [self.first]
-        return _chunk.starting_at(state, starts)
+        n_restarts = self.settings.n_restarts
+        if self.first is not None:
+            starts = self.first if isinstance(self.first, list) else [self.first]
+            return _chunk.starting_at(self.plan, starts, n_restarts)
+        keys = jax.random.split(self.draw_key, n_restarts)
+        return _chunk.fresh_state(self.objective, self.plan, keys)
 
     def _minibatches(self, chunk: int) -> Int[Array, "steps batch"]:
         """Row numbers of a chunk's batches: each epoch is a fresh permutation of the rows."""

@@ -21,8 +21,8 @@ from crlearn.tags import stored
 from crlearn.variational._prior import StructuralPrior
 
 _LOG_2_PI = float(np.log(2 * np.pi))
-# Of each row in a step. Smooth mixings of three latents, seeds 0 and 1: four gave an MCC of .847 and
-# .788, one .846 and .785; importance weighted bounds of eight gained nothing (linear mixing).
+# Of each row in a step. Smooth mixings of three latents, seeds 0 and 1: four gave an MCC of .847
+# and .788, one .846 and .785; importance weighted bounds of eight gained nothing (linear mixing).
 _DRAWS = 4
 LEAST_NOISE = 1e-4  # variance, where that of a feature is about one: float32 keeps squares of it
 

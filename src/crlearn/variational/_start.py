@@ -54,7 +54,7 @@ def straight_start(
     return Parameters(
         _encoder(drawn.encoder, unmixing / scale[:, None], noise_variance),
         _with_matrix(drawn.decoder, (mixing * scale).T),
-        jnp.asarray(np.log(noise_variance), jnp.float32),
+        jnp.asarray(np.log(noise_variance), float),
         _prior(drawn.prior, z / scale, np.asarray(rows.codes)),
     )
 
@@ -68,12 +68,12 @@ def _encoder(drawn: BentLinear, unmixing: Matrix, noise_variance: float) -> Bent
     spread = noise_variance * (unmixing**2).sum(axis=1)
     scales[n : 2 * n] = 0.5 * np.log(np.clip(spread, _LEAST_SCALE**2, 1.0))
     bend = drawn.bend
-    biases = (*bend.biases[:-1], jnp.asarray(scales, jnp.float32))
+    biases = (*bend.biases[:-1], jnp.asarray(scales, float))
     return _with_matrix(replace(drawn, bend=MLP(bend.weights, biases, bend.activation)), matrix)
 
 
 def _with_matrix(network: Any, matrix: Matrix) -> Any:
-    return eqx.tree_at(lambda net: net.matrix, network, jnp.asarray(matrix, jnp.float32))
+    return eqx.tree_at(lambda net: net.matrix, network, jnp.asarray(matrix, float))
 
 
 def _prior(drawn: StructuralPrior, z: Matrix, codes: NDArray[np.integer]) -> StructuralPrior:
@@ -89,5 +89,5 @@ def _prior(drawn: StructuralPrior, z: Matrix, codes: NDArray[np.integer]) -> Str
     return eqx.tree_at(
         lambda prior: (prior.mean, prior.log_scale, prior.own_mean, prior.own_log_scale),
         drawn,
-        tuple(jnp.asarray(values, jnp.float32) for values in (mean, logs[0], means, logs[1])),
+        tuple(jnp.asarray(values, float) for values in (mean, logs[0], means, logs[1])),
     )
