@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.methods._prior_checks import Scored
 from crlearn.nets import apply_in_blocks
 from crlearn.scores import Posterior
 from crlearn.tags import stored
@@ -23,6 +24,7 @@ Matrix = NDArray[np.floating]
 # opposite signs. Importance weights of 64 draws are worth 56 to 64 equal ones in linear worlds
 # (development seeds 0 to 2): a few are enough.
 _PAIRS_OF_DRAWS = 8
+_WIDE_DRAWS, _WIDTH = 64, 1.5
 
 
 @stored("encoder/amortised")
@@ -37,7 +39,7 @@ class AmortisedPosterior:
     offset, scale
         Features are ``(x - offset) / scale``.
     basis
-        What they are multiplied with, one column a coordinate; None: nothing.
+        What they are multiplied with, one column a coordinate.
     mean, unit
         Latents in users' units are ``(z - mean) / unit``.
     shares
@@ -49,7 +51,7 @@ class AmortisedPosterior:
     params: Parameters
     offset: NDArray[np.floating]
     scale: NDArray[np.floating]
-    basis: NDArray[np.floating] | None
+    basis: NDArray[np.floating]
     mean: NDArray[np.floating]
     unit: NDArray[np.floating]
     shares: NDArray[np.floating]
@@ -68,8 +70,7 @@ class AmortisedPosterior:
     def coordinates(self, X: Matrix) -> Matrix:
         """Return rows as the networks see them."""
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is caught later
-            rows = (np.asarray(X, dtype=float) - self.offset) / self.scale
-            return rows if self.basis is None else rows @ self.basis
+            return (np.asarray(X, dtype=float) - self.offset) / self.scale @ self.basis
 
     def beyond(self, X: Matrix) -> NDArray[np.floating]:
         """Return how long each row is, compared with the longest one of the fit."""
@@ -93,11 +94,17 @@ class AmortisedPosterior:
             np.asarray(variance, dtype=float) / self.unit**2,
         )
 
-    def draws(self, X: Matrix, codes: NDArray[np.integer], seed: int) -> Matrix:
-        """Return one draw from the posterior of each row, in the units of the prior."""
-        noise = np.random.default_rng(seed).standard_normal((len(X), self.n_latents))
+    def scored(self, X: Matrix, codes: NDArray[np.integer], seed: int) -> Scored:
+        """Return draws of each row's latents, wider than its posterior, and what speaks for them.
+
+        Wider, so that a prior which the posterior was not made for finds its latents among them.
+        """
+        shape = (len(X), _WIDE_DRAWS * self.n_latents)
+        noise = _WIDTH * np.random.default_rng(seed).standard_normal(shape)
         rows = np.column_stack([self.coordinates(X), codes, noise]).astype(np.float32)
-        return np.asarray(apply_in_blocks(partial(_drawn, self.params), rows), dtype=float)
+        z, ratio, prior = apply_in_blocks(partial(_scored, self.params), rows)
+        turned = (np.moveaxis(np.asarray(part, dtype=float), 1, 0) for part in (z, ratio, prior))
+        return Scored(*turned, codes)
 
 
 @stored("decoder/amortised")
@@ -111,9 +118,8 @@ class AmortisedDecoder:
         """Return the features at each row of `Z`."""
         z = np.asarray(Z, dtype=float) * self.encoder.unit + self.encoder.mean
         rows = apply_in_blocks(partial(_decoded, self.encoder.params), z.astype(np.float32))
-        if self.encoder.basis is not None:
-            rows = rows @ self.encoder.basis.T
-        return np.asarray(rows, dtype=float) * self.encoder.scale + self.encoder.offset
+        features = np.asarray(rows, dtype=float) @ self.encoder.basis.T
+        return features * self.encoder.scale + self.encoder.offset
 
 
 @eqx.filter_jit
@@ -122,10 +128,18 @@ def _of_environments(params: Parameters, block: Any) -> tuple[Any, Any]:
 
 
 @eqx.filter_jit
-def _drawn(params: Parameters, block: Any) -> Any:
-    n = params.prior.own.shape[1]
-    x, codes, noise = jnp.split(block, [block.shape[1] - n - 1, block.shape[1] - n], axis=1)
-    return draw(posterior(params, x, _codes(codes[:, 0])), noise[None])[0]
+def _scored(params: Parameters, block: Any) -> tuple[Any, Any, Any]:
+    n, n_rows = params.prior.own.shape[1], len(block)
+    n_columns = block.shape[1] - _WIDE_DRAWS * n
+    x, codes = block[:, : n_columns - 1], _codes(block[:, n_columns - 1])
+    noise = jnp.moveaxis(block[:, n_columns:].reshape(n_rows, _WIDE_DRAWS, n), 1, 0)
+    q = posterior(params, x, codes)
+    z = draw(q, noise)
+    prior = params.prior.log_density(z, codes)
+    # Weights are for draws of standard width: those here have a density that is wider.
+    weights = log_weights(params, Rows(x, jnp.zeros(n_rows), codes), q, noise, 0)
+    wider = 0.5 * (noise**2).sum(axis=-1) * (_WIDTH**-2 - 1) + n * np.log(_WIDTH)
+    return tuple(jnp.moveaxis(part, 0, 1) for part in (z, weights - prior + wider, prior))
 
 
 @eqx.filter_jit

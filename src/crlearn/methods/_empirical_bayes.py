@@ -190,7 +190,7 @@ def rotate(
         answer.matrix,
         measurement.noise_variance,
         measurement.span,
-        (*_rotation_checks(answer), determined),
+        (*rotation_checks(answer), determined),
         {
             "invariance": answer.value,
             "degrees_of_freedom": answer.freedom,
@@ -463,7 +463,8 @@ class EmpiricalBayesCRL(DenoisingCRL):
         )
 
 
-def _rotation_checks(answer: Unmixing) -> tuple[Check, ...]:
+def rotation_checks(answer: Unmixing) -> tuple[Check, ...]:
+    """Check that graph and targets fit the moments of the environments."""
     fits = Check(
         "targets and graph fit the data",
         answer.fits,

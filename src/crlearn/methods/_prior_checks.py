@@ -3,38 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 from scipy.stats import multivariate_normal
 
 from crlearn.result import Check
-from crlearn.variational import StructuralPrior
 
 Matrix = NDArray[np.floating]
 
 _LARGEST_LOSS = 0.1
+_ROUNDS = 20
 # Less than a tenth of such a latent's variance is known from a row: the mixing ignores it.
 _LARGEST_SHARE = 0.9
 _RIDGE = 1e-3  # of covariances, for latents of about unit variance
 
 
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Draws of the latents of some rows, and what speaks for them.
+
+    Attributes
+    ----------
+    z
+        ``(draws, rows, latents)``.
+    ratio
+        log p(x | z) - log q(z) of each draw, with q what they are drawn from.
+    prior
+        log p(z | e) of each draw under the prior that was fitted.
+    codes
+        Numbers of the rows' environments.
+    """
+
+    z: NDArray[np.floating]
+    ratio: Matrix
+    prior: Matrix
+    codes: NDArray[np.integer]
+
+    def of(self, environment: int) -> Scored:
+        """Return the rows of one environment."""
+        mine = self.codes == environment
+        return Scored(self.z[:, mine], self.ratio[:, mine], self.prior[:, mine], self.codes[mine])
+
+    def evidence(self, log_prior: Matrix) -> float:
+        """Return the mean of log p(x) under a prior."""
+        return float((logsumexp(self.ratio + log_prior, axis=0) - np.log(len(self.z))).mean())
+
+
 def explanation_check(
-    prior: StructuralPrior,
-    fitted: tuple[Matrix, NDArray[np.integer]],
-    fresh: tuple[Matrix, NDArray[np.integer]],
-    labels: NDArray[Any],
+    fitted: Scored, fresh: Scored, labels: NDArray[Any]
 ) -> tuple[Check, NDArray[np.floating]]:
     """Check that the prior explains each environment as well as a Gaussian of its own does.
 
     Parameters
     ----------
-    prior
-        What was fitted.
     fitted, fresh
-        Draws of latents and numbers of environments, of rows in the fit and of rows held out.
+        Rows of the fit, from which the Gaussians are learned, and rows held out.
     labels
         Of the environments.
 
@@ -49,14 +76,10 @@ def explanation_check(
     name = "each environment is explained"
     losses = np.full(len(labels), np.nan)
     for e in range(len(labels)):
-        known, new = fitted[0][fitted[1] == e], fresh[0][fresh[1] == e]
-        if len(known) <= 2 * known.shape[1] or not len(new):
-            continue
-        covariance = np.cov(known.T).reshape(known.shape[1], -1) + _RIDGE * np.eye(known.shape[1])
-        free = multivariate_normal(known.mean(axis=0), covariance).logpdf(new).mean()
-        codes = jnp.full(len(new), e)
-        own = np.asarray(prior.log_density(jnp.asarray(new, float), codes), dtype=float)
-        losses[e] = free - own.mean()
+        known, new = fitted.of(e), fresh.of(e)
+        if len(known.codes) > 2 * known.z.shape[2] and len(new.codes):
+            free = new.evidence(_gaussian_prior(known).logpdf(new.z).reshape(new.ratio.shape))
+            losses[e] = free - new.evidence(new.prior)
     if np.isnan(losses).all():
         return Check(name, None, "no environment has enough rows to tell"), losses
     worst = int(np.nanargmax(losses))
@@ -66,6 +89,20 @@ def explanation_check(
         "pass"
     )
     return Check(name, bool(losses[worst] <= _LARGEST_LOSS), detail), losses
+
+
+def _gaussian_prior(rows: Scored) -> Any:
+    """Return the most likely Gaussian prior of some rows, by expectation and maximisation."""
+    n, log_prior = rows.z.shape[2], rows.prior
+    gaussian: Any = None
+    for _ in range(_ROUNDS):
+        weights = softmax(rows.ratio + log_prior, axis=0) / rows.ratio.shape[1]
+        mean = np.einsum("dr,dri->i", weights, rows.z)
+        centred = rows.z - mean
+        covariance = np.einsum("dr,dri,drj->ij", weights, centred, centred) + _RIDGE * np.eye(n)
+        gaussian = multivariate_normal(mean, cast(Any, covariance))
+        log_prior = gaussian.logpdf(rows.z).reshape(rows.ratio.shape)
+    return gaussian
 
 
 def measured_check(

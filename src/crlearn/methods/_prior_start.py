@@ -32,9 +32,9 @@ class Coordinates:
     n_rest
         Number of coordinates that hold noise only.
     basis
-        Columns that features are multiplied with; None: the features themselves.
-    scale
-        What features are divided by.
+        Columns that features are multiplied with.
+    scale, size
+        What features are divided by, and the part of it that is alike in all of them.
     span
         Leading directions, in these coordinates.
     noise_variance
@@ -43,32 +43,32 @@ class Coordinates:
 
     rows: Rows
     n_rest: int
-    basis: Matrix | None
+    basis: Matrix
     scale: NDArray[np.floating]
+    size: float
     span: Matrix
     noise_variance: float
 
     @classmethod
     def of(cls, measurement: Measurement, codes: NDArray[np.intp], *, linear: bool) -> Coordinates:
-        """Take the coordinates of the span, or all features."""
-        inside = measurement.rows @ measurement.span
-        size = float(np.sqrt((inside**2).mean())) or 1.0
-        scale = measurement.scale * measurement.unit * size
-        variance = measurement.noise_variance / size**2
-        x = (inside if linear else measurement.rows) / size
-        squares = (measurement.rows**2).sum(axis=1) / size**2
-        rest = np.maximum(squares - (x**2).sum(axis=1), 0.0)
-        n = inside.shape[1]
-        data = Rows(
-            *(
-                cast(Any, a)
-                for a in (x.astype(np.float32), rest.astype(np.float32), codes.astype(np.int32))
-            )
+        """Take the coordinates of the span, or all features that vary."""
+        span, rows = measurement.span, measurement.rows
+        varies = np.asarray(rows.any(axis=0))
+        basis = span if linear else np.eye(len(varies))[:, varies]
+        unit = float(np.sqrt(((rows @ span) ** 2).mean())) or 1.0
+        x = rows @ basis / unit
+        rest = np.maximum((rows**2).sum(axis=1) / unit**2 - (x**2).sum(axis=1), 0.0)
+        size = measurement.unit * unit
+        parts = x.astype(np.float32), rest.astype(np.float32), codes.astype(np.int32)
+        return cls(
+            Rows(*(cast(Any, part) for part in parts)),
+            n_rest=int(varies.sum()) - basis.shape[1],
+            basis=basis,
+            scale=measurement.scale * size,
+            size=size,
+            span=basis.T @ span,
+            noise_variance=measurement.noise_variance / unit**2,
         )
-        if linear:
-            n_rest = len(scale) - n
-            return cls(data, n_rest, measurement.span, scale, np.eye(n), variance)
-        return cls(data, 0, None, scale, measurement.span, variance)
 
     def among(self, chosen: NDArray[np.bool_]) -> Rows | None:
         """Return some rows; None if there are none."""

@@ -60,8 +60,9 @@ from crlearn.methods._denoising import (
     offset_of,
     refuse_small_environments,
 )
+from crlearn.methods._empirical_bayes import rotation_checks
 from crlearn.methods._flow_checks import restarts_check, training_checks
-from crlearn.methods._prior_checks import explanation_check, measured_check
+from crlearn.methods._prior_checks import Scored, explanation_check, measured_check
 from crlearn.methods._prior_start import Coordinates, held_out_rows, starts_of, unmix
 from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import Posterior
@@ -71,6 +72,7 @@ Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 MixingName = Literal["orthogonal", "any", "nonlinear"]
 
+_ROWS_TO_CHECK = 500  # of an environment
 _SIGNS = "signs are determined"
 
 LINEAR_GUARANTEE = Guarantee(
@@ -154,19 +156,14 @@ def structural_prior_crl(
         encoder = _in_readable_units(
             fit.params, X, environments, known, measurement, coordinates, linear=linear
         )
-        variance = float(noise_variance(fit.params)) * float(coordinates.scale[0]) ** 2
+        variance = float(noise_variance(fit.params)) * coordinates.size**2
     latents = encoder.posterior(X, environments.codes)
     names = _names(known, n)
-    draws = encoder.draws(X, environments.codes, seed)
-    codes = environments.codes
-    seen = fresh if fresh.any() else ~fresh
     explained, losses = explanation_check(
-        fit.params.prior,
-        (draws[~fresh], codes[~fresh]),
-        (draws[seen], codes[seen]),
+        *(_scored(encoder, X, environments, rows, seed) for rows in (~fresh, fresh)),
         environments.labels,
     )
-    measured, hidden = measured_check(latents.mean, latents.variance, codes, names)
+    measured, hidden = measured_check(latents.mean, latents.variance, environments.codes, names)
     return Result(
         encoder=encoder,
         decoder=_decoder(encoder, fit.params, linear=linear),
@@ -245,7 +242,7 @@ def _in_readable_units(
         return replace(raw, unit=1 / norms)
     free = np.ones(len(X), dtype=bool)
     if known is not None and not known.targets.any(axis=1).all():
-        free = ~known.targets.any(axis=1)[environments.codes]
+        free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
     z = raw.posterior(X[free], environments.codes[free]).mean
     return replace(raw, mean=z.mean(axis=0), unit=np.maximum(z.std(axis=0), 1e-12))
 
@@ -253,7 +250,6 @@ def _in_readable_units(
 def _mixing(encoder: AmortisedPosterior, params: Parameters) -> Matrix:
     """Return the matrix of a linear mixing, in the units of X."""
     rows = np.asarray(cast(LinearMixing, params.decoder).rows, dtype=float)
-    assert encoder.basis is not None
     return encoder.basis @ rows.T * encoder.scale[:, None]
 
 
@@ -261,6 +257,22 @@ def _decoder(encoder: AmortisedPosterior, params: Parameters, *, linear: bool) -
     if not linear:
         return AmortisedDecoder(encoder)
     return LinearDecoder(_mixing(encoder, params) * encoder.unit, encoder.offset)
+
+
+def _scored(
+    encoder: AmortisedPosterior,
+    X: Matrix,
+    environments: Environments,
+    chosen: NDArray[np.bool_],
+    seed: int,
+) -> Scored:
+    """Return draws of some rows of each environment among those that are chosen."""
+    codes = environments.codes
+    rows = [
+        np.flatnonzero(chosen & (codes == e))[:_ROWS_TO_CHECK] for e in range(len(environments))
+    ]
+    some = np.concatenate(rows)
+    return encoder.scored(X[some], codes[some], seed)
 
 
 def _names(known: KnownDomains | None, n: int) -> list[str]:
@@ -293,6 +305,7 @@ def _target_checks(
         return (
             *domain_checks(moments, answer.matrix, environments.labels, known.names),
             sign_check(moments, answer.matrix),
+            *rotation_checks(answer),
             determination_check(n, rivals, subject="unmixing"),
         )
     found = Domains.of(

@@ -173,12 +173,12 @@ def draw(q: Gaussian, noise: Float[Array, "draws rows latents"]) -> Float[Array,
 
 def decode(params: Parameters, z: Float[Array, "*rows latents"]) -> Float[Array, "*rows features"]:
     """Return the features that the latents make, without noise."""
-    return params.decoder(z)
+    return jnp.asarray(params.decoder(z))
 
 
 def noise_variance(params: Parameters) -> Float[Array, ""]:
     """Return the variance of the measurement noise."""
-    return jnp.exp(params.log_noise) + LEAST_NOISE
+    return jnp.asarray(jnp.exp(params.log_noise) + LEAST_NOISE)
 
 
 def log_weights(

@@ -8,12 +8,13 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.train import Settings, train
-from crlearn.variational._bound import EvidenceBound, Parameters, Rows, posterior
+from crlearn.variational._bound import EvidenceBound, Gaussian, Parameters, Rows, posterior
 
 Matrix = NDArray[np.floating]
 
@@ -67,7 +68,8 @@ def fit_prior(
         checkpoint=checkpoint,
         description="StructuralPriorCRL",
     )
-    some = Rows(*(np.asarray(part)[:: -(-len(part) // _ROWS_TO_COMPARE)] for part in training))
+    every = -(-len(training.x) // _ROWS_TO_COMPARE)
+    some = Rows(*(jnp.asarray(part[::every]) for part in training))
     answer, *others = (_means(params, some) for params in (found.params, *found.runners_up))
     losses = np.sort(found.history["restart_loss"])
     return PriorFit(
@@ -82,8 +84,13 @@ def fit_prior(
     )
 
 
+@eqx.filter_jit
+def _posterior(params: Parameters, rows: Rows) -> Gaussian:
+    return posterior(params, rows.x, rows.codes)
+
+
 def _means(params: Parameters, rows: Rows) -> Matrix:
-    return np.asarray(posterior(params, jnp.asarray(rows.x), jnp.asarray(rows.codes)).mean)
+    return np.asarray(_posterior(params, rows).mean)
 
 
 def _agreement(one: Matrix, other: Matrix) -> float:

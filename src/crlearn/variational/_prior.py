@@ -85,7 +85,7 @@ class StructuralPrior(eqx.Module):
         masked = self.inputs * self.causes[:, :, None]
         units = jnp.tanh(jnp.einsum("...i,iju->...ju", z, masked) + self.thresholds)
         straight = z @ (self.slopes * self.causes)
-        return self.mean + straight + (units * self.outputs).sum(axis=-1)
+        return jnp.asarray(self.mean + straight + (units * self.outputs).sum(axis=-1))
 
     def log_density(
         self, z: Float[Array, "*draws rows latents"], codes: Int[Array, " rows"]
