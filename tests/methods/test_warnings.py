@@ -23,6 +23,7 @@ from crlearn import (
     NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
+    StructuralPriorCRL,
 )
 from crlearn.data import (
     Intervention,
@@ -407,6 +408,19 @@ def contrastive_much_at_once() -> Any:
 
 
 not_iterated = partial(EBCRL, max_iter=0)
+hardly_fitted = partial(StructuralPriorCRL, n_steps=5)
+
+
+def much_at_once_for_a_prior() -> Any:
+    """A latent too many, a target that nothing happens to, uneven noise, a reversed graph."""
+    world = domains()
+    X = world.X.copy()
+    X[:, 0] += 6 * np.random.default_rng(0).standard_normal(len(X))
+    graph = np.zeros((4, 4), dtype=bool)
+    graph[:3, :3] = world.truth.graph.T
+    targets = np.pad(np.vstack([world.known_targets, [[0, 0, 1]]]), ((0, 0), (0, 1)))
+    model = hardly_fitted(graph=graph, targets=targets, center=True, random_state=0)
+    return model.fit(far_from_zero(X), halved(world.y, 0, 9))
 
 
 HOLD: dict[str, Fit] = {
@@ -418,6 +432,7 @@ HOLD: dict[str, Fit] = {
     "NonlinearInterventionCRL": behind_smooth_maps,
     "ObservationalCRL": observational,
     "EmpiricalBayesCRL": lambda: denoised(EmpiricalBayesCRL),
+    "StructuralPriorCRL": lambda: denoised(StructuralPriorCRL, n_steps=200),
     "LSCALEI": lambda: by_scores(LSCALEI, interventions),
     "UMNICRL": lambda: by_scores(UMNICRL, sets),
     "GSCALEI": two_hard_each,
@@ -526,6 +541,32 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("EmpiricalBayesCRL", "signs are determined"): lambda: denoised(
         EmpiricalBayesCRL, domains(intervened_mean=0.0)
     ),
+    **{
+        ("StructuralPriorCRL", check): much_at_once_for_a_prior
+        for check in (
+            "columns vary",
+            "measurement noise",
+            "latents stand out from the noise",
+            "every latent is a target",
+            "interventions are visible",
+            "targets and graph fit the data",
+            "each environment is explained",
+            "every latent is measured",
+            "restarts agree",
+        )
+    },
+    ("StructuralPriorCRL", "targets are known"): lambda: hardly_fitted(3).fit(
+        domains().X, domains().y
+    ),
+    ("StructuralPriorCRL", "unmixing is determined by the data"): partial(
+        two_latents_that_are_always_targets_together, hardly_fitted
+    ),
+    ("StructuralPriorCRL", "signs are determined"): lambda: denoised(
+        hardly_fitted, domains(intervened_mean=0.0)
+    ),
+    ("StructuralPriorCRL", "one environment is observational"): lambda: denoised(
+        partial(hardly_fitted, mixing="nonlinear"), domains(observational=False)
+    ),
     ("EBCRL", "latents lie within the knots"): partial(latents_in_units_of_their_own, not_iterated),
     ("EBCRL", "the iterations have settled"): lambda: denoised(EBCRL, max_iter=3),
     **{
@@ -588,6 +629,15 @@ NEVER = {
     ): "only users interrupt it (see the tests of that method)",
     (
         "NonlinearInterventionCRL",
+        "training stayed finite",
+    ): "steps are small, and rows are in fixed units",
+    ("StructuralPriorCRL", "environment sizes"): "small environments are refused",
+    (
+        "StructuralPriorCRL",
+        "training came to its end",
+    ): "only users interrupt it (see the tests of that method)",
+    (
+        "StructuralPriorCRL",
         "training stayed finite",
     ): "steps are small, and rows are in fixed units",
     ("LSCALEI", "environment sizes"): "small environments are refused",

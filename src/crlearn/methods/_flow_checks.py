@@ -128,11 +128,12 @@ def structure_checks(
     )
 
 
-def restarts_check(fit: Restarts) -> Check:
+def restarts_check(fit: Restarts, same: float = _SAME_LATENTS) -> Check:
+    """Check that another restart has the latents of the answer, to a correlation of `same`."""
     name = "restarts agree"
     if not fit.agreements:
         return Check(name, None, "there was one restart; n_restarts=2 or more would tell")
-    if max(fit.agreements) >= _SAME_LATENTS:
+    if max(fit.agreements) >= same:
         return Check(name, True, f"another one has the same latents ({max(fit.agreements):.3f})")
     detail = (
         f"the next best has other latents (correlation {fit.agreements[0]:.2f}), and its held-out "

@@ -15,7 +15,10 @@ from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 
-_LARGEST_LOSS = 0.1
+# Right priors lost at most .033 nats a row in 9 worlds, linear and not, of 500 and 1,000 rows an
+# environment (development seeds 0 to 3); those with two targets exchanged .003 to .26, and a third
+# of them more than this: where noise or weak effects hide the exchange, it is not seen.
+_LARGEST_LOSS = 0.06
 _ROUNDS = 20
 # Less than a tenth of such a latent's variance is known from a row: the mixing ignores it.
 _LARGEST_SHARE = 0.9

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -51,12 +52,13 @@ def straight_start(
     scale = np.where(z.std(axis=0) > 0, z.std(axis=0), 1.0)
     drawn = objective.init(key)
     noise_variance = max(noise_variance, LEAST_NOISE)
-    return Parameters(
+    started = Parameters(
         _encoder(drawn.encoder, unmixing / scale[:, None], noise_variance),
         _with_matrix(drawn.decoder, (mixing * scale).T),
         jnp.asarray(np.log(noise_variance), float),
         _prior(drawn.prior, z / scale, np.asarray(rows.codes)),
     )
+    return jax.tree.map(np.asarray, started)
 
 
 def _encoder(drawn: BentLinear, unmixing: Matrix, noise_variance: float) -> BentLinear:
