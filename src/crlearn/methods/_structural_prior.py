@@ -241,7 +241,8 @@ def _in_readable_units(
         largest=float(np.linalg.norm(coordinates.rows.x, axis=1).max()),
     )
     if linear:
-        norms = np.linalg.norm(_mixing(raw, params), axis=0)
+        # In the units of the scaled features, as in EmpiricalBayesCRL.
+        norms = coordinates.size * np.linalg.norm(_mixing(raw, params) / raw.scale[:, None], axis=0)
         return replace(raw, unit=1 / norms)
     free = np.ones(len(X), dtype=bool)
     if known is not None and not known.targets.any(axis=1).all():

@@ -24,6 +24,10 @@ _LOG_2_PI = float(np.log(2 * np.pi))
 # Of each row in a step. Smooth mixings of three latents, seeds 0 and 1: four gave an MCC of .847
 # and .788, one .846 and .785; importance weighted bounds of eight gained nothing (linear mixing).
 _DRAWS = 4
+# Variance that is added at first, where that of a feature is about one, and the share of the training
+# after which none is. Smooth mixings of three latents with noise of .02, seeds 0 and 1: MCC .938 and
+# .895, without it .911 and .862.
+_FIRST_NOISE, _SETTLED = 0.1, 0.7
 LEAST_NOISE = 1e-4  # variance, where that of a feature is about one: float32 keeps squares of it
 
 
@@ -146,9 +150,17 @@ class EvidenceBound:
     def loss(
         self, params: Parameters, batch: Rows, key: PRNGKeyArray, progress: Float[Array, ""]
     ) -> Float[Array, ""]:
-        """Minus the mean bound, from a few draws a row."""
+        """Minus the mean bound, from a few draws a row.
+
+        Networks first see more noise than there is: with little of it, what the mixing does on a
+        large scale would be settled before its bends are learned.
+        """
         q = posterior(params, batch.x, batch.codes)
         noise = jax.random.normal(key, (_DRAWS, *q.mean.shape), q.mean.dtype)
+        if self.mixing == "nonlinear":
+            more = _FIRST_NOISE * jnp.maximum(1 - progress / _SETTLED, 0) ** 3
+            log_noise = jnp.log(jnp.exp(params.log_noise) + more)
+            params = Parameters(params.encoder, params.decoder, log_noise, params.prior)
         return -log_weights(params, batch, q, noise, self.n_rest).mean()
 
 
