@@ -421,6 +421,10 @@ def much_at_once_for_a_prior() -> Any:
     return model.fit(far_from_zero(world.X), halved(world.y, 0, 9))
 
 
+def one_latent_too_many_for_a_prior() -> Any:
+    return one_latent_too_many(partial(StructuralPriorCRL, n_steps=400, random_state=0))
+
+
 def two_targets_that_nothing_tells_apart() -> Any:
     """Two of three latents are targets in the same environment, which moves no mean."""
     world = domains(graph="empty", intervened_mean=0.0)
@@ -566,12 +570,10 @@ FAIL: dict[tuple[str, str], Fit] = {
         )
     },
     ("StructuralPriorCRL", "measurement noise"): partial(noise_that_is_not_alike, hardly_fitted),
-    ("StructuralPriorCRL", "latents stand out from the noise"): partial(
-        one_latent_too_many, hardly_fitted
-    ),
-    ("StructuralPriorCRL", "every latent is measured"): lambda: denoised(
-        StructuralPriorCRL, domains(measurement_noise=15.0), n_steps=200
-    ),
+    **{
+        ("StructuralPriorCRL", check): one_latent_too_many_for_a_prior
+        for check in ("latents stand out from the noise", "every latent is measured")
+    },
     ("StructuralPriorCRL", "targets are known"): lambda: hardly_fitted(3).fit(
         domains().X, domains().y
     ),

@@ -15,15 +15,16 @@ from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 
-# Of an environment of 500 or 1,000 rows, development seeds 0 to 3. Linear mixings: right priors lost
-# at most .033 nats a row in 6 worlds. Others: at most .049 in 6 worlds with much noise, and up to
-# .09 and .4 with little (.1, .02), where networks had not come to the latents (MCC .89, .91). With
-# two targets exchanged .003 to .26, half of them more than this: what noise or weak effects hide is
-# not seen.
+# Of an environment of 500 or 1,000 rows, development seeds 0 to 3. Linear mixings: right priors
+# lost at most .033 nats a row in 6 worlds. Others: at most .049 in 6 worlds with much noise, and up
+# to .09 and .4 with little (.1, .02), where networks had not come to the latents (MCC .89, .91).
+# With two targets exchanged .003 to .26, half of them more than this: what noise or weak effects
+# hide is not seen.
 _LARGEST_LOSS = 0.06
 _ROUNDS = 20
-# Less than a tenth of such a latent's variance is known from a row: the mixing ignores it.
-_LARGEST_SHARE = 0.9
+# At most .58 in 15 worlds with an MCC above .78; .94 to .96 where a latent was lost, and .85 of a
+# latent that there was not (development seeds 0 to 3).
+_LARGEST_SHARE = 0.8
 _RIDGE = 1e-3  # of covariances, for latents of about unit variance
 
 

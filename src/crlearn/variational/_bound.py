@@ -24,9 +24,9 @@ _LOG_2_PI = float(np.log(2 * np.pi))
 # Of each row in a step. Smooth mixings of three latents, seeds 0 and 1: four gave an MCC of .847
 # and .788, one .846 and .785; importance weighted bounds of eight gained nothing (linear mixing).
 _DRAWS = 4
-# Variance that is added at first, where that of a feature is about one, and the share of the training
-# after which none is. Smooth mixings of three latents with noise of .02, seeds 0 and 1: MCC .938 and
-# .895, without it .911 and .862.
+# Variance that is added at first, where that of a feature is about one, and the share of the
+# training after which none is. Smooth mixings of three latents with noise of .02, seeds 0 and 1:
+# MCC .938 and .895, without it .911 and .862.
 _FIRST_NOISE, _SETTLED = 0.1, 0.7
 LEAST_NOISE = 1e-4  # variance, where that of a feature is about one: float32 keeps squares of it
 
