@@ -10,7 +10,7 @@ demo: $(VENV)/.demo
 	$(BIN)/crlearn demo --out demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

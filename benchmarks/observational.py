@@ -91,7 +91,7 @@ def oracle(job: Job) -> Row:
 
     from crlearn.graph import layers
     from crlearn.metrics import layer_recovery
-    from crlearn.published._score_layers import find_leaves, in_units_of_x, upstream_layers
+    from crlearn.published.layers._estimator import find_leaves, in_units_of_x, upstream_layers
     from crlearn.scores import ExactJacobians
 
     world = job.world()

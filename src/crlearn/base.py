@@ -247,7 +247,7 @@ def _refuse_more_latents_than_features(n_latents: int | None, n_features: int) -
 
 def _shape_of_rows(values: Any) -> tuple[int, ...]:
     """Return the shape of one row of an array, a data frame or a nested list."""
-    return tuple(getattr(values, "shape", None) or np.shape(values))[1:]
+    return tuple(getattr(values, "shape", None) or np.asarray(values).shape)[1:]
 
 
 def _refuse_text(X: Any) -> None:

@@ -30,6 +30,12 @@ def model(world: Dataset) -> PCABaseline:
     return PCABaseline(n_latents=3, random_state=0).fit(world.X)
 
 
+@pytest.fixture(scope="module")
+def page(world: Dataset, model: PCABaseline, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the page of the plain model and the world it was fitted to."""
+    return source_of(tmp_path_factory.mktemp("page"), model, world)
+
+
 def source_of(tmp_path: Path, *args, **options) -> str:
     return write_report(tmp_path / "report.html", *args, **options).read_text(encoding="utf-8")
 
@@ -65,14 +71,13 @@ def test_page_with_truth(parse, tmp_path: Path, world: Dataset, model: PCABaseli
     assert "PCABaseline recovers no graph." in document.text
 
 
-def test_ids_are_unique(parse, tmp_path: Path, world: Dataset, model: PCABaseline):
-    document = parse(source_of(tmp_path, model, world))
-    ids = [attributes["id"] for _, attributes in document.tags if "id" in attributes]
+def test_ids_are_unique(parse, page: str):
+    ids = [attributes["id"] for _, attributes in parse(page).tags if "id" in attributes]
     assert len(ids) == len(set(ids))
 
 
-def test_same_model_same_page(tmp_path: Path, world: Dataset, model: PCABaseline):
-    assert source_of(tmp_path, model, world) == source_of(tmp_path, model, world)
+def test_same_model_same_page(tmp_path: Path, page: str, world: Dataset, model: PCABaseline):
+    assert source_of(tmp_path, model, world) == page
 
 
 def test_page_of_a_users_own_data(parse, tmp_path: Path, world: Dataset, model: PCABaseline):

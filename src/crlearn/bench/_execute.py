@@ -129,7 +129,7 @@ def _succeed(run: Run, study: str) -> Record:
     _refuse_other_code(run)
     world = _world(run.cell.world, _frozen(run.cell.world_parameters), run.seed)
     model = _model(run, world)
-    model.fit(world.X, world.y)
+    model.fit(_observations(model, world), world.y)
     scores = _measure(model, world, run.cell)
     return _record(
         run,
@@ -142,6 +142,14 @@ def _succeed(run: Run, study: str) -> Record:
         device=model.result_.device,
         noise_correlations=_noise_correlations(model, world),
     )
+
+
+def _observations(model: Any, world: Dataset) -> Any:
+    """Return X, as images to models that take images."""
+    image_shape = getattr(world.truth and world.truth.mixing, "image_shape", None)
+    if image_shape is None or not model.__sklearn_tags__().input_tags.three_d_array:
+        return world.X
+    return world.X.reshape(len(world.X), *image_shape)
 
 
 def _refuse_other_code(run: Run) -> None:

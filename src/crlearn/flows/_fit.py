@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,26 @@ def fit_flow(
         stopped=found.stopped,
         skipped_steps=found.skipped_steps,
         retried=found.retried,
+    )
+
+
+def best_of(one: FlowFit, other: FlowFit, rows: Matrix) -> FlowFit:
+    """Return the fit of higher held-out likelihood, and how far the other agrees with it.
+
+    Both were trained on the same rows with the same seed, so that their likelihoods compare.
+    """
+    best, beaten = (one, other) if one.loss <= other.loss else (other, one)
+    some = rows[:: max(1, len(rows) // _MOST_HELD_OUT)]
+    agreement = _agreement(evaluate(best.flow, some), evaluate(beaten.flow, some), affine=False)
+    agreements = [*zip([beaten.loss - best.loss], [agreement], strict=True)]
+    agreements += zip(best.gaps, best.agreements, strict=True)
+    gaps, agrees = zip(*sorted(agreements), strict=True)
+    return replace(
+        best,
+        agreements=agrees,
+        gaps=gaps,
+        skipped_steps=one.skipped_steps + other.skipped_steps,
+        retried=one.retried + other.retried,
     )
 
 

@@ -13,8 +13,9 @@ from crlearn.likelihood.domains._checks import domain_checks, sign_check
 from crlearn.likelihood.domains._model import DomainLikelihood
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains
-from crlearn.likelihood.interventional._search import fit_interventional
+from crlearn.likelihood.interventional._search import fit_interventional, fit_linear
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
+from crlearn.likelihood.nodes._linear import LinearModel
 from crlearn.likelihood.observational._mechanisms import mechanisms_of
 from crlearn.likelihood.observational._model import RelevanceModel
 from crlearn.likelihood.observational._search import agreement, fit_observational
@@ -25,6 +26,7 @@ __all__ = [
     "DomainLikelihood",
     "Domains",
     "Fit",
+    "LinearModel",
     "Moments",
     "RelevanceModel",
     "Unmixing",
@@ -33,6 +35,7 @@ __all__ = [
     "domain_checks",
     "find_unmixing",
     "fit_interventional",
+    "fit_linear",
     "fit_observational",
     "grouped_targets",
     "mechanisms_of",

@@ -55,6 +55,8 @@ from crlearn.flows import (
     GaussianObjective,
     InterventionalObjective,
     NodeRegressions,
+    Parameters,
+    best_of,
     earlier,
     fit_flow,
 )
@@ -69,7 +71,6 @@ from crlearn.inputs import (
     reference_first,
     reference_of,
 )
-from crlearn.likelihood import Fit, Moments, fit_interventional, grouped_targets, pools_of
 from crlearn.methods._assignment import read_assignment
 from crlearn.methods._flow_checks import (
     coverage_check,
@@ -78,7 +79,9 @@ from crlearn.methods._flow_checks import (
     structure_checks,
     training_checks,
 )
+from crlearn.methods._image_reduction import reduce_images
 from crlearn.methods._linear_intervention import linear_intervention_crl
+from crlearn.methods._linear_start import nearest, then_linear, unmixed
 from crlearn.methods._reduction import (
     Composed,
     ComposedDecoder,
@@ -99,10 +102,9 @@ BoolMatrix = NDArray[np.bool_]
 # latents are recovered less well, 2 with eight latents (where .008 had .5). Not yet on fresh seeds.
 _LEAST_EFFECT = 0.005
 # Each of the two stages of linear latents took 8,000 steps to reach .998 (seeds 0 to 2); fewer were
-# not compared on the same worlds.
-_LINEAR_STEPS = 2
+# not compared on the same worlds. Others had the same latents after 3,000 steps as after 4,000.
+_LINEAR_STEPS = 3
 _ROWS_FOR_STRUCTURE = 4000  # of each environment
-_ROWS_FOR_A_FIRST_LOOK = 400
 _BATCH = 100  # rows of each environment
 # Steps of .02 gave more than .01 on each of six worlds, development seeds 0 to 3 (smooth maps, tanh
 # networks, one intervention each), and .005 more than .002 for linear latents, seeds 0 to 2.
@@ -139,25 +141,62 @@ class Budget:
 
 
 def nonlinear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budget) -> Latents:
-    """Train a flow with mechanisms of any shape."""
-    objective = InterventionalObjective(rows[0].shape[1], _shares(rows), assignment)
+    """Train flows with mechanisms of any shape, and take the best.
+
+    All restarts but one start as nonlinear ICA. The last one starts as a linear map that comes with
+    targets and an order: where the mixing is bent little, that is near the answer, though
+    interventions may change too little of single latents for the others to find targets.
+    """
+    n = rows[0].shape[1]
+    objective = InterventionalObjective(n, _shares(rows), assignment)
+    training = {
+        "n_steps": budget.n_steps,
+        "batch_size": _BATCH,
+        "learning_rate": _LEARNING_RATE,
+        "seed": budget.seed,
+    }
+    starts_straight = budget.n_restarts > 1 and assignment.graph is None and len(rows) > n > 1
     fit = fit_flow(
         rows,
         objective,
-        n_steps=budget.n_steps,
-        batch_size=_BATCH,
-        learning_rate=_LEARNING_RATE,
-        n_restarts=budget.n_restarts,
-        seed=budget.seed,
+        n_restarts=budget.n_restarts - starts_straight,
         checkpoint=budget.checkpoint,
         description="NonlinearInterventionCRL",
+        **training,
     )
     params = fit.params
     if np.asarray(params.own).all():  # the training ended before targets were looked for
-        n_rows = min(*map(len, rows), _ROWS_FOR_A_FIRST_LOOK)
+        n_rows = min(*map(len, rows), _ROWS_FOR_STRUCTURE)
         some = np.stack([part[:n_rows] for part in rows], axis=1)
         params = objective.revise(params, some, objective.free) or params
-    return Latents(fit, np.asarray(params.own), np.asarray(params.before))
+        fit = replace(fit, params=params)
+    if starts_straight and fit.stopped != "interrupted":
+        objective = replace(objective, settled=0.0)
+        start = _straight(objective, rows, assignment, budget.seed)
+        straight = fit_flow(
+            rows,
+            objective,
+            n_restarts=1,
+            start=start,
+            description="NonlinearInterventionCRL, from a linear map",
+            **training,
+        )
+        fit = best_of(fit, straight, np.concatenate(rows))
+    return Latents(fit, np.asarray(fit.params.own), np.asarray(fit.params.before))
+
+
+def _straight(
+    objective: InterventionalObjective, rows: Sequence[Matrix], assignment: Assignment, seed: int
+) -> Parameters:
+    """Return the start at a linear map from the rows to latents."""
+    found = unmixed(rows, assignment, seed, quick=True)
+    params = objective.init(jax.random.key(seed))
+    everything = np.concatenate(rows)
+    return params._replace(
+        flow=nearest(params.flow, everything, everything @ found.H.T),
+        own=found.targets,
+        before=earlier(topological_order(found.adjacency)),
+    )
 
 
 def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budget) -> Latents:
@@ -175,16 +214,10 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         batch_size=_BATCH,
         seed=budget.seed,
     )
-    unmixed = _unmixed([_encoded(free, part) for part in rows], assignment, budget.seed)
-    order = topological_order(unmixed.adjacency)
-    # The linear map joins the last one of the flow.
-    last = np.asarray(free.flow.matrices[-1]) @ unmixed.H.T
-    offset = np.asarray(free.flow.offsets[-1]) @ unmixed.H.T
-    flow = replace(
-        free.flow,
-        matrices=np.concatenate([free.flow.matrices[:-1], last[None]]).astype(np.float32),
-        offsets=np.concatenate([free.flow.offsets[:-1], offset[None]]).astype(np.float32),
-    )
+    mixtures = [_encoded(free, part) for part in rows]
+    found = unmixed(mixtures, assignment, budget.seed, quick=False)
+    order = topological_order(found.adjacency)
+    flow = then_linear(free.flow, found.H.T, np.zeros(n))
     objective = InterventionalObjective(
         n,
         _shares(rows),
@@ -195,7 +228,7 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         settled=0.0,
     )
     start = objective.init(jax.random.key(0))._replace(
-        flow=flow, own=unmixed.targets, before=earlier(order)
+        flow=flow, own=found.targets, before=earlier(order)
     )
     fit = fit_flow(
         rows,
@@ -209,32 +242,7 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         seed=budget.seed,
     )
     fit = replace(fit, agreements=free.agreements, gaps=free.gaps)
-    return Latents(fit, unmixed.targets, earlier(order))
-
-
-def _unmixed(rows: Sequence[Matrix], assignment: Assignment, seed: int) -> Fit:
-    """Find the linear map from mixtures to latents, and their structure."""
-    everything = np.concatenate(rows)
-    centre = everything.mean(axis=0)
-    root = np.linalg.cholesky(np.linalg.inv(np.cov(everything.T).reshape(len(centre), -1)))
-    white = [(part - centre) @ root for part in rows]
-    n, rng = len(centre), np.random.default_rng(seed)
-    latent = _grouped(assignment, Moments.of(white), n, rng)
-    fit = fit_interventional(white, pools_of(latent, n), hard=True, mechanisms="linear", rng=rng)
-    return replace(fit, H=fit.H @ root.T)
-
-
-def _grouped(
-    assignment: Assignment, moments: Moments, n: int, rng: np.random.Generator
-) -> NDArray[np.intp]:
-    """Return the latent of each environment but the first; those that are not known differ."""
-    names: list[Any] = [
-        f"unknown {place}" if known is None else known[0]
-        for place, known in enumerate(assignment.known[1:])
-    ]
-    distinct = list(dict.fromkeys(names))
-    latent = np.array([distinct.index(name) for name in names], dtype=np.intp)
-    return latent if len(distinct) <= n else grouped_targets(latent, moments, n, rng)
+    return Latents(fit, found.targets, earlier(order))
 
 
 def _shares(rows: Sequence[Matrix]) -> tuple[float, ...]:
@@ -255,14 +263,18 @@ def nonlinear_intervention_crl(
     graph: Any = None,
     mechanisms: Literal["nonlinear", "linear"] = "nonlinear",
     reduction: ReductionName = "auto",
-    n_steps: int = 4000,
+    n_steps: int = 3000,
     n_restarts: int = 2,
     seed: int = 0,
     checkpoint: str | Path | None = None,
 ) -> Result:
     """Recover latents, graph and targets; see the module's text."""
     order = reference_first(environments)
-    reduced = reduce(X, n_latents, reduction, seed)
+    if X.ndim > 2:
+        before = None if checkpoint is None else f"{checkpoint}.codes"
+        reduced = reduce_images(X, n_latents, n_steps=2 * n_steps, seed=seed, checkpoint=before)
+    else:
+        reduced = reduce(X, n_latents, reduction, seed)
     n = reduced.encoder.n_latents
     labels = environments.labels[order]
     known_graph = None if graph is None else read_graph(graph, n)
@@ -404,7 +416,8 @@ class NonlinearInterventionCRL(BaseCRL):
     reference
         Label of the observational environment; None: 0, or the one that has the name of a control.
     n_steps
-        Steps of the training; linear mechanisms take twice as many, two times.
+        Steps of the training of each flow; linear mechanisms take three times as many, two times,
+        and an autoencoder of images twice as many.
     n_restarts
         Flows that are trained from different starts; the best by held-out likelihood is taken.
     checkpoint
@@ -423,6 +436,8 @@ class NonlinearInterventionCRL(BaseCRL):
     """
 
     _requires_y = True
+    _allows_images = True
+    _keeps_uint8 = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
         "targets": [dict, None],
@@ -446,7 +461,7 @@ class NonlinearInterventionCRL(BaseCRL):
         mechanisms: str = "nonlinear",
         reduction: str = "auto",
         reference: Any = None,
-        n_steps: int = 4000,
+        n_steps: int = 3000,
         n_restarts: int = 2,
         checkpoint: str | Path | None = None,
         random_state: Any = None,
@@ -466,9 +481,11 @@ class NonlinearInterventionCRL(BaseCRL):
     def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         environments = read_environments(y, self.reference)
+        if X.ndim == 2:
+            X = X.astype(float, copy=False)  # whole numbers of 8 bits are for images
         self._refuse_graph_of_linear_latents()
         if self.mixing == "post-nonlinear":
-            self._refuse_for_links()
+            self._refuse_for_links(X)
             return post_nonlinear_crl(
                 X, environments, self.n_latents, targets=self.targets, seed=seed
             )
@@ -493,7 +510,12 @@ class NonlinearInterventionCRL(BaseCRL):
                 "graph by moments. Leave one of the two out."
             )
 
-    def _refuse_for_links(self) -> None:
+    def _refuse_for_links(self, X: NDArray[Any]) -> None:
+        if X.ndim > 2:
+            raise ValueError(
+                "mixing='post-nonlinear' is for rows of features. Got images of shape "
+                f"{X.shape[1:]}: leave out 'mixing'."
+            )
         if self.graph is not None or self.mechanisms == "linear":
             raise ValueError(
                 "With mixing='post-nonlinear' the linear engine finds the graph and the kind of "

@@ -6,10 +6,10 @@ The methods of the same settings in `crlearn.methods` do better; these stand bes
 
 from crlearn.published._contrastive import ContrastiveCRL, contrastive_crl
 from crlearn.published._eb_crl import EBCRL, eb_crl
-from crlearn.published._gscale import GSCALEI, gscale_i
-from crlearn.published._lscale import LSCALEI, lscale_i
-from crlearn.published._score_layers import ScoreLayers, score_layers
-from crlearn.published._umni import UMNICRL, umni_crl
+from crlearn.published.gscale._estimator import GSCALEI, gscale_i
+from crlearn.published.layers._estimator import ScoreLayers, score_layers
+from crlearn.published.lscale._estimator import LSCALEI, lscale_i
+from crlearn.published.umni._estimator import UMNICRL, umni_crl
 
 # Every estimator class by name.
 ESTIMATORS = {

@@ -67,8 +67,8 @@ from crlearn.inputs import (
     reference_of,
 )
 from crlearn.nets import MLP, AnyArray, NetworkMap
-from crlearn.published._lscale import acyclic_graph
 from crlearn.published._units import refuse_extreme_units
+from crlearn.published.lscale._estimator import acyclic_graph
 from crlearn.result import Check, Guarantee, Result
 from crlearn.train import Settings, Training, train
 

@@ -28,28 +28,28 @@ own object or function as well.
 """
 
 from crlearn.scores._base import ScoreDifference, check_environments
-from crlearn.scores._exact import ExactScores, FunctionScores
-from crlearn.scores._flow import FlowJacobians
-from crlearn.scores._gaussian import GaussianScores
-from crlearn.scores._isotropic import isotropic_subspace, principal_matrices
-from crlearn.scores._jacobians import (
+from crlearn.scores.differences._exact import ExactScores, FunctionScores
+from crlearn.scores.differences._gaussian import GaussianScores
+from crlearn.scores.differences._make import SCORES, make_score
+from crlearn.scores.differences._noise import ZeroTest, random_half, zero_test
+from crlearn.scores.differences._ratio import RatioScores
+from crlearn.scores.differences._reduced import ReducedScores, all_differences, in_basis
+from crlearn.scores.differences._sliced import SlicedScores
+from crlearn.scores.jacobians._flow import FlowJacobians
+from crlearn.scores.jacobians._isotropic import isotropic_subspace, principal_matrices
+from crlearn.scores.jacobians._make import (
     JACOBIANS,
     ExactJacobians,
     FunctionJacobians,
     ScoreJacobian,
     make_jacobian,
 )
-from crlearn.scores._make import SCORES, make_score
-from crlearn.scores._noise import ZeroTest, random_half, zero_test
-from crlearn.scores._noisy import NoisyJacobians
-from crlearn.scores._ratio import RatioScores
-from crlearn.scores._reduced import ReducedScores, all_differences, in_basis
-from crlearn.scores._sliced import SlicedScores
-from crlearn.scores._sliced_jacobians import SlicedJacobians
-from crlearn.scores._splines import CubicSplines
-from crlearn.scores._stein import SteinJacobians
-from crlearn.scores._structured import Structure, StructuredScore, score_graph
-from crlearn.scores._tweedie import Denoiser, Posterior, root_of, whitened
+from crlearn.scores.jacobians._noisy import NoisyJacobians
+from crlearn.scores.jacobians._sliced import SlicedJacobians
+from crlearn.scores.jacobians._stein import SteinJacobians
+from crlearn.scores.structured._score import Structure, StructuredScore, score_graph
+from crlearn.scores.structured._splines import CubicSplines
+from crlearn.scores.structured._tweedie import Denoiser, Posterior, root_of, whitened
 
 __all__ = [
     "JACOBIANS",

@@ -30,7 +30,7 @@ from crlearn.train._chunk import Batch, Feed, Left, Objective, Plan, Revising, S
 
 _FEWEST_STEPS_IN_A_CHUNK = 20
 _MOST_HELD_OUT_ROWS = 10_000
-_MOST_ROWS_TO_LOOK_AT = 400  # of an objective that revises what is not trained
+_MOST_ROWS_TO_LOOK_AT = 4000  # of an objective that revises what is not trained
 _RETRY_STEP = 0.1  # a diverged restart is run again with this share of its learning rate
 
 EndOfTraining = Literal["early", "max_epochs", "interrupted"]

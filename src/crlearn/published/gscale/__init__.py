@@ -1,0 +1,1 @@
+"""GSCALE-I: general mixing, two hard interventions per latent."""

@@ -1,0 +1,1 @@
+"""The layers of a graph from the Jacobian of one score."""

@@ -1,0 +1,1 @@
+"""LSCALE-I: linear mixing, one intervention per latent."""

@@ -1,0 +1,1 @@
+"""UMNI-CRL: linear mixing, interventions on unknown sets of latents."""

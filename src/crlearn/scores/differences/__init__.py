@@ -1,0 +1,1 @@
+"""What an intervention changes in a score: one estimator a file."""

@@ -1,0 +1,1 @@
+"""The score of one environment and its Jacobian: one estimator a file."""

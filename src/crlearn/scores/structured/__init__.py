@@ -1,0 +1,1 @@
+"""Scores that follow a known graph, and what they say about noisy latents."""
