@@ -22,7 +22,7 @@ ORDER: list[set[str]] = [
     {"persist"},
     {"train", "base", "inputs"},
     {"flows"},
-    {"scores", "likelihood"},
+    {"scores", "likelihood", "variational"},
     {"methods"},
     {"published"},
     {"estimators"},

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         NonlinearInterventionCRL,
         ObservationalCRL,
         PCABaseline,
+        StructuralPriorCRL,
     )
     from crlearn.persist import load, save
 
@@ -36,6 +37,7 @@ _HOME = {
     "NonlinearInterventionCRL": "crlearn.methods",
     "ObservationalCRL": "crlearn.methods",
     "EmpiricalBayesCRL": "crlearn.methods",
+    "StructuralPriorCRL": "crlearn.methods",
     "save": "crlearn.persist",
     "load": "crlearn.persist",
     "get_config": "crlearn.config",
@@ -55,6 +57,7 @@ _PARTS = (
     "report",
     "scores",
     "train",
+    "variational",
     "config",
     "exceptions",
     "result",
@@ -69,6 +72,7 @@ __all__ = [
     "NonlinearInterventionCRL",
     "ObservationalCRL",
     "PCABaseline",
+    "StructuralPriorCRL",
     "__version__",
     "config_context",
     "get_config",

@@ -20,6 +20,7 @@ _PACKAGES = (
     "crlearn.data",
     "crlearn.flows",
     "crlearn.scores",
+    "crlearn.variational",
     "crlearn.methods",
     "crlearn.published",
 )

@@ -24,6 +24,7 @@ from crlearn import (
     NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
+    StructuralPriorCRL,
 )
 from crlearn.data import (
     make_coupled_interventional,
@@ -135,6 +136,9 @@ CASES = {
     ),
     "ObservationalCRL": Case(ObservationalCRL(), curved),
     "EmpiricalBayesCRL": Case(EmpiricalBayesCRL(center=True, scale=True), noisy),
+    "StructuralPriorCRL": Case(
+        StructuralPriorCRL(center=True, scale=True, n_steps=20, n_restarts=1), noisy, tolerance=1e-3
+    ),
     "LSCALEI": Case(LSCALEI(scores="gaussian"), single_node),
     "LSCALEI, tests": Case(LSCALEI(scores="gaussian", edge_cut="test"), single_node),
     "UMNICRL": Case(UMNICRL(), sets),
@@ -215,6 +219,7 @@ EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("IVAE", environments_renamed): "each environment has a random first prior of its own",
     ("NonlinearInterventionCRL", rows_permuted): "minibatches and held-out rows are drawn by "
     "position",
+    ("StructuralPriorCRL", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("LSCALEI", shifted_and_scaled): "the cut for edges is a number in the units of X",
     ("LSCALEI", other_units): "the cut for edges is a number in the units of X",
     ("UMNICRL", shifted_and_scaled): "the cut for ranks is a number in the units of X",

@@ -23,6 +23,7 @@ from crlearn import (
     NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
+    StructuralPriorCRL,
 )
 from crlearn.data import (
     Intervention,
@@ -407,6 +408,29 @@ def contrastive_much_at_once() -> Any:
 
 
 not_iterated = partial(EBCRL, max_iter=0)
+hardly_fitted = partial(StructuralPriorCRL, n_steps=5)
+
+
+def much_at_once_for_a_prior() -> Any:
+    """Large offsets, a latent too many, a target that nothing happens to, a reversed graph."""
+    world = domains()
+    graph = np.zeros((4, 4), dtype=bool)
+    graph[:3, :3] = world.truth.graph.T
+    targets = np.pad(np.vstack([world.known_targets, [[0, 0, 1]]]), ((0, 0), (0, 1)))
+    model = hardly_fitted(graph=graph, targets=targets, center=True, random_state=0)
+    return model.fit(far_from_zero(world.X), halved(world.y, 0, 9))
+
+
+def one_latent_too_many_for_a_prior() -> Any:
+    return one_latent_too_many(partial(StructuralPriorCRL, n_steps=400, random_state=0))
+
+
+def two_targets_that_nothing_tells_apart() -> Any:
+    """Two of three latents are targets in the same environment, which moves no mean."""
+    world = domains(graph="empty", intervened_mean=0.0)
+    y, targets = np.where(world.y == 2, 1, world.y), {0: [], 1: [0, 1], 3: [2]}
+    known = {"graph": np.zeros((3, 3)), "targets": targets}
+    return hardly_fitted(**known, random_state=0).fit(world.X, y)
 
 
 HOLD: dict[str, Fit] = {
@@ -418,6 +442,7 @@ HOLD: dict[str, Fit] = {
     "NonlinearInterventionCRL": behind_smooth_maps,
     "ObservationalCRL": observational,
     "EmpiricalBayesCRL": lambda: denoised(EmpiricalBayesCRL),
+    "StructuralPriorCRL": lambda: denoised(StructuralPriorCRL, n_steps=200),
     "LSCALEI": lambda: by_scores(LSCALEI, interventions),
     "UMNICRL": lambda: by_scores(UMNICRL, sets),
     "GSCALEI": two_hard_each,
@@ -526,6 +551,35 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("EmpiricalBayesCRL", "signs are determined"): lambda: denoised(
         EmpiricalBayesCRL, domains(intervened_mean=0.0)
     ),
+    **{
+        ("StructuralPriorCRL", check): much_at_once_for_a_prior
+        for check in (
+            "columns vary",
+            "every latent is a target",
+            "interventions are visible",
+            "targets and graph fit the data",
+        )
+    },
+    **{
+        ("StructuralPriorCRL", check): two_targets_that_nothing_tells_apart
+        for check in (
+            "signs are determined",
+            "unmixing is determined by the data",
+            "each environment is explained",
+            "restarts agree",
+        )
+    },
+    ("StructuralPriorCRL", "measurement noise"): partial(noise_that_is_not_alike, hardly_fitted),
+    **{
+        ("StructuralPriorCRL", check): one_latent_too_many_for_a_prior
+        for check in ("latents stand out from the noise", "every latent is measured")
+    },
+    ("StructuralPriorCRL", "targets are known"): lambda: hardly_fitted(3).fit(
+        domains().X, domains().y
+    ),
+    ("StructuralPriorCRL", "one environment is observational"): lambda: denoised(
+        partial(hardly_fitted, mixing="nonlinear"), domains(observational=False)
+    ),
     ("EBCRL", "latents lie within the knots"): partial(latents_in_units_of_their_own, not_iterated),
     ("EBCRL", "the iterations have settled"): lambda: denoised(EBCRL, max_iter=3),
     **{
@@ -588,6 +642,15 @@ NEVER = {
     ): "only users interrupt it (see the tests of that method)",
     (
         "NonlinearInterventionCRL",
+        "training stayed finite",
+    ): "steps are small, and rows are in fixed units",
+    ("StructuralPriorCRL", "environment sizes"): "small environments are refused",
+    (
+        "StructuralPriorCRL",
+        "training came to its end",
+    ): "only users interrupt it (see the tests of that method)",
+    (
+        "StructuralPriorCRL",
         "training stayed finite",
     ): "steps are small, and rows are in fixed units",
     ("LSCALEI", "environment sizes"): "small environments are refused",

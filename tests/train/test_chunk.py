@@ -134,16 +134,19 @@ def test_leaves_keep_their_types_and_those_that_are_no_weights_stay(precision: A
     assert np.isfinite(np.asarray(losses.training)).all()
 
 
-def test_a_start_for_all_restarts():
-    params = Mixed().init(jax.random.key(7))
-    state = fresh_state(Mixed(), PLAN, jax.random.split(jax.random.key(0), 2))
-    started = starting_at(state, params)
-    for row in range(2):
+def test_restarts_take_starts_in_turn():
+    starts = [Mixed().init(jax.random.key(seed)) for seed in (7, 8)]
+    started = starting_at(PLAN, starts, 3)
+    for row, params in enumerate([*starts, starts[0]]):
         one = jax.tree.map(lambda leaf: leaf[row], (started.weights, started.fixed))  # noqa: B023
         found = put_together(Mixed(), *one)
         np.testing.assert_array_equal(found.double, params.double)
         np.testing.assert_array_equal(found.order, params.order)
+    assert not np.array_equal(starts[0].double, starts[1].double)
     jax.tree.map(np.testing.assert_array_equal, started.best_weights, started.weights)
+    drawn = fresh_state(Mixed(), PLAN, jax.random.split(jax.random.key(0), 3))
+    same_form = lambda one, other: one.shape == other.shape and one.dtype == other.dtype  # noqa: E731
+    assert jax.tree.all(jax.tree.map(same_form, started, drawn))
 
 
 def test_another_structure_for_one_restart():

@@ -256,6 +256,15 @@ def test_a_start_of_ones_own():
     assert one == pytest.approx(other)
 
 
+def test_a_start_for_each_restart():
+    data, settings = regression_data(), replace(SETTINGS, n_restarts=2, race=1.0)
+    good = {"slope": np.array([1.0, -2.0, 0.5], np.float32), "offset": np.float32(3.0)}
+    bad = {"slope": np.full(3, 50.0, np.float32), "offset": np.float32(-50.0)}
+    training = train(Regression(), data, settings, seed=0, start=[bad, good])
+    first, second = training.history["restart_loss"]
+    assert second == training.loss < first
+
+
 @dataclass(frozen=True)
 class Switching(Regression):
     """One column counts at a time; which one is revised in the middle of the training."""

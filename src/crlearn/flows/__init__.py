@@ -6,6 +6,7 @@ brought to as many numbers as there are latents first.
 
 from crlearn.flows._autoencoder import Autoencoder, learn_autoencoder
 from crlearn.flows._coupling import CouplingFlow
+from crlearn.flows._densities import Densities
 from crlearn.flows._fit import FlowFit, best_of, fit_flow
 from crlearn.flows._gaussian import GaussianObjective
 from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoencoder
@@ -25,6 +26,7 @@ __all__ = [
     "Assignment",
     "Autoencoder",
     "CouplingFlow",
+    "Densities",
     "FlowFit",
     "Folds",
     "GaussianObjective",

@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crlearn.nets import AnyArray
+from crlearn.tags import stored
 
 
+@stored("density/mixture")
 class Densities(eqx.Module):
     """One density for each column, a mixture of Gaussians; with one component a Gaussian."""
 

@@ -13,6 +13,7 @@ from crlearn.inputs._environments import (
 )
 from crlearn.inputs._known import (
     KnownDomains,
+    codes_of,
     intervened_rows,
     names_of_nodes,
     read_domains,
@@ -43,6 +44,7 @@ __all__ = [
     "check_enough_rows",
     "check_environment_sizes",
     "choose_n_latents",
+    "codes_of",
     "components_of",
     "in_readable_units",
     "intervened_rows",

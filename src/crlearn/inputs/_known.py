@@ -103,6 +103,19 @@ def intervened_rows(labels: Iterable[Any], rows: BoolMatrix, y: NDArray[Any]) ->
     return rows[[place[_plain(label)] for label in found]][codes]
 
 
+def codes_of(labels: Iterable[Any], y: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the number of each row's environment among those of the fit."""
+    place = {_plain(label): e for e, label in enumerate(labels)}
+    found, codes = np.unique(y, return_inverse=True)
+    unknown = [label for label in map(_plain, found) if label not in place]
+    if unknown:
+        raise ValueError(
+            f"y names environments that the model was not fitted to: {_listed(unknown)}. Known are "
+            f"{_listed(place)}. Leave y out for rows of other environments."
+        )
+    return np.array([place[_plain(label)] for label in found], dtype=np.intp)[codes]
+
+
 def read_mixing(mixing: Any, n_features: int, n_latents: int) -> NDArray[np.floating] | None:
     """Return a mixing that is known; None where `mixing` only says of which kind it is."""
     if isinstance(mixing, str):

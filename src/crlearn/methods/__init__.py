@@ -16,6 +16,7 @@ from crlearn.methods._nonlinear_intervention import (
 )
 from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
 from crlearn.methods._observational import ObservationalCRL, observational_crl
+from crlearn.methods._structural_prior import StructuralPriorCRL, structural_prior_crl
 
 # Every estimator class by name; `crlearn.estimators` has those of `crlearn.published`, too.
 ESTIMATORS = {
@@ -29,6 +30,7 @@ ESTIMATORS = {
         NonlinearInterventionCRL,
         ObservationalCRL,
         EmpiricalBayesCRL,
+        StructuralPriorCRL,
     )
 }
 
@@ -48,6 +50,7 @@ __all__ = [
     "ObservationalCRL",
     "PCABaseline",
     "ScoreOptions",
+    "StructuralPriorCRL",
     "empirical_bayes_crl",
     "ica_baseline",
     "ivae",
@@ -56,4 +59,5 @@ __all__ = [
     "nonlinear_intervention_crl",
     "observational_crl",
     "pca_baseline",
+    "structural_prior_crl",
 ]

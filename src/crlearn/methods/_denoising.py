@@ -15,7 +15,7 @@ from sklearn.utils.validation import (
 
 from crlearn.base import BaseCRL
 from crlearn.exceptions import AssumptionWarning
-from crlearn.inputs import intervened_rows
+from crlearn.inputs import Environments, KnownDomains, Scaling, intervened_rows
 from crlearn.scores import Denoiser, Posterior
 
 Matrix = NDArray[np.floating]
@@ -24,9 +24,18 @@ Matrix = NDArray[np.floating]
 # worth a warning.
 _FAR = 1.0
 
+NO_GRAPH = (
+    "'targets' number the nodes of a graph, so that 'graph' has to be given too. If no latent "
+    "causes another, give a matrix of zeros."
+)
+
 
 class DenoisingCRL(BaseCRL):
-    """Base class of estimators whose encoder is a `crlearn.scores.Denoiser`."""
+    """Base class of estimators with posteriors; the encoder is a `crlearn.scores.Denoiser`.
+
+    Encoders of another kind say with `beyond` and `reach` which rows are far, too, and their class
+    has a `_posterior` of its own.
+    """
 
     _requires_y = True
 
@@ -76,9 +85,29 @@ class DenoisingCRL(BaseCRL):
         if far.any():
             warn(
                 f"{type(self).__name__}: {int(far.sum())} of {len(far)} rows have latents far "
-                "outside the range of the fit, where nothing is known of their distribution: "
-                "their score is continued along straight lines. Check their units and "
-                "environments.",
+                "outside the range of the fit, where nothing is known of their distribution. "
+                "Check their units and environments.",
                 AssumptionWarning,
                 stacklevel=3,
             )
+
+
+def refuse_small_environments(environments: Environments, n: int) -> None:
+    """Refuse environments of which no covariance can be told."""
+    small = environments.labels[environments.counts <= n]
+    if len(small):
+        raise ValueError(
+            f"Every environment needs more than {n} rows, one for each latent and one more, for "
+            f"its covariance. Too few are in: {', '.join(map(str, small[:8]))}. Leave them out of "
+            "the fit; transform takes them."
+        )
+
+
+def offset_of(
+    X: Matrix, environments: Environments, known: KnownDomains | None
+) -> NDArray[np.floating]:
+    """Return the mean of the observational rows, or of all if there are none."""
+    if known is None:
+        return Scaling.of(X).mean
+    free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
+    return Scaling.of(X[free] if free.any() else X).mean

@@ -53,7 +53,7 @@ from crlearn.inputs import (
 )
 from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing, sign_check
 from crlearn.methods._alternatives import determination_check
-from crlearn.methods._denoising import DenoisingCRL
+from crlearn.methods._denoising import NO_GRAPH, DenoisingCRL, offset_of, refuse_small_environments
 from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import (
     CubicSplines,
@@ -190,7 +190,7 @@ def rotate(
         answer.matrix,
         measurement.noise_variance,
         measurement.span,
-        (*_rotation_checks(answer), determined),
+        (*rotation_checks(answer), determined),
         {
             "invariance": answer.value,
             "degrees_of_freedom": answer.freedom,
@@ -270,7 +270,7 @@ def empirical_bayes_crl(
     measurement = measure(
         X,
         len(known.graph),
-        offset=_offset(X, environments, known) if center else None,
+        offset=offset_of(X, environments, known) if center else None,
         scale=scale,
         noise_variance=noise_variance,
         mixing=mixing,
@@ -280,7 +280,7 @@ def empirical_bayes_crl(
     if mixing is not None:
         found = given(measurement, mixing)
     else:
-        _refuse_small_environments(environments, len(known.graph))
+        refuse_small_environments(environments, len(known.graph))
         found = rotate(measurement, domains, np.random.default_rng(seed), orthogonal=orthogonal)
     intervened = known.targets[environments.codes] & (options.structure != "pool")
     denoiser = denoise(measurement, found, options, known.graph, intervened, weights)
@@ -450,10 +450,7 @@ class EmpiricalBayesCRL(DenoisingCRL):
             n_latents = self.n_latents if graph is None else len(graph)
             return denoised_span(X, n_latents, options=options, **measured)
         if graph is None:
-            raise ValueError(
-                "'targets' number the nodes of a graph, so that 'graph' has to be given too. If no "
-                "latent causes another, give a matrix of zeros."
-            )
+            raise ValueError(NO_GRAPH)
         return empirical_bayes_crl(
             X,
             environments,
@@ -466,7 +463,8 @@ class EmpiricalBayesCRL(DenoisingCRL):
         )
 
 
-def _rotation_checks(answer: Unmixing) -> tuple[Check, ...]:
+def rotation_checks(answer: Unmixing) -> tuple[Check, ...]:
+    """Check that graph and targets fit the moments of the environments."""
     fits = Check(
         "targets and graph fit the data",
         answer.fits,
@@ -486,16 +484,6 @@ def _rotation_checks(answer: Unmixing) -> tuple[Check, ...]:
     return fits, zero
 
 
-def _refuse_small_environments(environments: Environments, n: int) -> None:
-    small = environments.labels[environments.counts <= n]
-    if len(small):
-        raise ValueError(
-            f"Every environment needs more than {n} rows, one for each latent and one more, for "
-            f"its covariance. Too few are in: {', '.join(map(str, small[:8]))}. Leave them out of "
-            "the fit; transform takes them."
-        )
-
-
 def _domains(
     measurement: Measurement, environments: Environments, known: KnownDomains, hard: bool
 ) -> Domains:
@@ -507,12 +495,6 @@ def _domains(
         noise_variance=measurement.noise_variance,
         hard=hard,
     )
-
-
-def _offset(X: Matrix, environments: Environments, known: KnownDomains) -> NDArray[np.floating]:
-    """Return the mean of the observational rows, or of all if there are none."""
-    free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
-    return Scaling.of(X[free] if free.any() else X).mean
 
 
 def _decoder(measurement: Measurement, found: Found) -> LinearDecoder:

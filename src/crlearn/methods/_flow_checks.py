@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.flows import FlowFit, NodeRegressions
+from crlearn.flows import NodeRegressions
 from crlearn.result import Check, Guarantee
 
 Matrix = NDArray[np.floating]
@@ -48,6 +48,23 @@ LINEAR_GUARANTEE = Guarantee(
     "to one, latents are linear and Gaussian, and each environment but the reference cuts one "
     "latent off its causes",
 )
+
+
+class Restarts(Protocol):
+    """What a training says of its restarts and its end; see `crlearn.flows.FlowFit`."""
+
+    @property
+    def agreements(self) -> tuple[float, ...]: ...
+    @property
+    def gaps(self) -> tuple[float, ...]: ...
+    @property
+    def history(self) -> Mapping[str, NDArray[Any]]: ...
+    @property
+    def stopped(self) -> str: ...
+    @property
+    def skipped_steps(self) -> int: ...
+    @property
+    def retried(self) -> int: ...
 
 
 def guarantee_of(own: BoolMatrix, names: Sequence[str] | None, *, linear: bool) -> Guarantee:
@@ -111,11 +128,12 @@ def structure_checks(
     )
 
 
-def restarts_check(fit: FlowFit) -> Check:
+def restarts_check(fit: Restarts, same: float = _SAME_LATENTS) -> Check:
+    """Check that another restart has the latents of the answer, to a correlation of `same`."""
     name = "restarts agree"
     if not fit.agreements:
         return Check(name, None, "there was one restart; n_restarts=2 or more would tell")
-    if max(fit.agreements) >= _SAME_LATENTS:
+    if max(fit.agreements) >= same:
         return Check(name, True, f"another one has the same latents ({max(fit.agreements):.3f})")
     detail = (
         f"the next best has other latents (correlation {fit.agreements[0]:.2f}), and its held-out "
@@ -126,7 +144,7 @@ def restarts_check(fit: FlowFit) -> Check:
     return Check(name, None, f"{detail}: one restart alone came to the answer; more would tell")
 
 
-def training_checks(fit: FlowFit) -> tuple[Check, ...]:
+def training_checks(fit: Restarts) -> tuple[Check, ...]:
     """Check that training came to its end, and that nothing in it was infinite."""
     return (
         Check(

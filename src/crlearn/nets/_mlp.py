@@ -104,7 +104,7 @@ class NetworkMap:
     entry of `output_mean`: those of an encoder are followed by log-variances.
     """
 
-    network: MLP
+    network: MLP | BentLinear
     input_mean: NDArray[np.floating]
     input_scale: NDArray[np.floating]
     output_mean: NDArray[np.floating]

@@ -7,7 +7,7 @@ numbers, masks and whatever is no array stay as the objective drew them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -125,8 +125,24 @@ class Losses(NamedTuple):
 @partial(jax.jit, static_argnames=("objective", "plan"))
 def fresh_state(objective: Objective, plan: Plan, keys: Key[Array, " restarts"]) -> State:
     """Draw the weights of every restart."""
-    n_restarts = len(keys)
-    weights, fixed = jax.vmap(lambda key: _taken_apart(_drawn(objective, key)))(keys)
+    return _state(plan, *jax.vmap(lambda key: _taken_apart(_drawn(objective, key)))(keys))
+
+
+def starting_at(plan: Plan, starts: Sequence[Params], n_restarts: int) -> State:
+    """Give each restart the weights of a start; they take these in turn."""
+    rows = [_taken_apart(_with_arrays_of_jax(params)) for params in starts]
+    taken = [rows[number % len(rows)] for number in range(n_restarts)]
+    return _given_state(plan, *jax.tree.map(lambda *leaves: jnp.stack(leaves), *taken))
+
+
+@partial(jax.jit, static_argnames="plan")
+def _given_state(plan: Plan, weights: Weights, fixed: PyTree[Array]) -> State:
+    return _state(plan, weights, fixed)
+
+
+def _state(plan: Plan, weights: Weights, fixed: PyTree[Array]) -> State:
+    """Return restarts with these weights before their first step."""
+    n_restarts = len(weights[0])
     return State(
         weights=weights,
         fixed=fixed,
@@ -282,16 +298,6 @@ def put_together(objective: Objective, weights: Weights, fixed: PyTree[Array]) -
     trained, rest = eqx.partition(form, _is_trained)
     no_array = eqx.filter(rest, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
     return eqx.combine(_unflatten(trained, weights), fixed, no_array)
-
-
-def starting_at(state: State, params: Params) -> State:
-    """Give every restart the same weights."""
-    everywhere = partial(jax.tree.map, lambda old, new: jnp.broadcast_to(new, old.shape))
-    weights, fixed = _taken_apart(_with_arrays_of_jax(params))
-    weights = everywhere(state.weights, weights)
-    return state._replace(
-        weights=weights, best_weights=weights, fixed=everywhere(state.fixed, fixed)
-    )
 
 
 def with_fixed(state: State, row: int, params: Params) -> State:

@@ -111,7 +111,7 @@ def train(
     *,
     seed: int,
     held_out: PyTree[NDArray[Any]] | None = None,
-    start: PyTree[Any] | None = None,
+    start: PyTree[Any] | list[PyTree[Any]] | None = None,
     checkpoint: str | Path | None = None,
     description: str = "training",
     after_chunk: Callable[[int], None] | None = None,
@@ -131,7 +131,8 @@ def train(
     held_out
         Rows held out, in the place of a share of `data`.
     start
-        Parameters to start from, in the place of those that the objective draws.
+        Parameters to start from, in the place of those that the objective draws: for all
+        restarts, or a list of some, which restarts take in turn.
     checkpoint
         File in which the progress is kept. If it exists, training goes on from there, to the same
         bits as without the interruption; it must come from the same data, objective and settings.
@@ -270,9 +271,12 @@ class _Run:
         return state
 
     def _fresh_state(self) -> State:
-        keys = jax.random.split(self.draw_key, self.settings.n_restarts)
-        state = _chunk.fresh_state(self.objective, self.plan, keys)
-        return state if self.first is None else _chunk.starting_at(state, self.first)
+        n_restarts = self.settings.n_restarts
+        if self.first is not None:
+            starts = self.first if isinstance(self.first, list) else [self.first]
+            return _chunk.starting_at(self.plan, starts, n_restarts)
+        keys = jax.random.split(self.draw_key, n_restarts)
+        return _chunk.fresh_state(self.objective, self.plan, keys)
 
     def _minibatches(self, chunk: int) -> Int[Array, "steps batch"]:
         """Row numbers of a chunk's batches: each epoch is a fresh permutation of the rows."""
