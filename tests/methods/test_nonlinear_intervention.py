@@ -179,3 +179,15 @@ def test_a_checkpoint_resumes_to_the_same_bits(
     monkeypatch.undo()
     resumed = short(n_steps=600, checkpoint=path).fit(world.X, world.y)
     np.testing.assert_array_equal(resumed.transform(world.X), model.transform(world.X))
+
+
+def test_one_restart_starts_at_a_linear_map():
+    """Where the mixing is linear, it is right before the others know the targets."""
+    world = make_coupled_interventional(
+        2, 2, 500, graph="chain", mechanism="linear", mixing="linear", random_state=0
+    )
+    found = short(n_restarts=2).fit(world.X, world.y)
+    scores = evaluate(found, world, ["mcc", "targets_right"])
+    assert scores["mcc"] > 0.99
+    assert scores["targets_right"] == 1
+    assert len(found.result_.details["restart_agreement"]) == 1
