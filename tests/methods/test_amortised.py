@@ -46,7 +46,7 @@ def test_scored_draws_have_the_likelihood_of_the_bound(data: Any, encoder: Amort
     weights = scored.ratio + scored.prior
     weights = np.exp(weights - logsumexp(weights, axis=0))
     means = np.einsum("dr,dri->ri", weights, scored.z) / encoder.unit
-    expected = encoder.posterior(data.X, codes)
+    expected: Any = encoder.posterior(data.X, codes)
     assert np.abs((means - expected.mean) / expected.sd).mean() < 0.3
 
 

@@ -62,7 +62,8 @@ def test_restarts_are_turned_and_stay_orthogonal(world: Any, mixing: Any):
     objective = EvidenceBound(3, 5, (*falses, falses[0]), falses, mixing, width=4)
     matrix = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     first, second, third = starts_of(objective, found, matrix, 3, seed=0)
-    rows = [np.asarray(start.decoder.rows) for start in (first, second, third)]
+    decoders: list[Any] = [start.decoder for start in (first, second, third)]
+    rows = [np.asarray(decoder.rows) for decoder in decoders]
     assert not np.allclose(rows[1], rows[2], atol=0.05)
     z = jnp.asarray(np.asarray(found.rows.x) @ matrix.T, float)
     scaled = z / z.std(axis=0)

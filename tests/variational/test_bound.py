@@ -46,7 +46,7 @@ def exact(params: Parameters, batch: Rows) -> tuple[np.ndarray, np.ndarray]:
     covariance = mixing.T @ mixing + variance * np.eye(3)
     x = np.asarray(batch.x)
     outside = -0.5 * (np.asarray(batch.rest) / variance + 2 * np.log(2 * np.pi * variance))
-    inside = multivariate_normal(np.zeros(3), covariance).logpdf(x)
+    inside = multivariate_normal.logpdf(x, np.zeros(3), covariance)
     return x @ np.linalg.inv(covariance) @ mixing.T, inside + outside
 
 

@@ -37,14 +37,14 @@ def at(z: Any, code: int) -> np.ndarray:
 
 def test_latents_follow_their_causes_where_they_are_left_alone():
     z = np.random.default_rng(0).normal(size=(5, 2))
-    cause = norm(1.0, 0.5).logpdf(z[:, 0])
-    wanted = cause + norm(2 * z[:, 0] - 1, 2.0).logpdf(z[:, 1])
+    cause = norm.logpdf(z[:, 0], 1.0, 0.5)
+    wanted = cause + norm.logpdf(z[:, 1], 2 * z[:, 0] - 1, 2.0)
     np.testing.assert_allclose(at(z, 0), wanted, rtol=1e-4)
 
 
 def test_targets_have_a_density_of_their_own():
     z = np.random.default_rng(0).normal(size=(5, 2))
-    wanted = norm(1.0, 0.5).logpdf(z[:, 0]) + norm(4.0, 3.0).logpdf(z[:, 1])
+    wanted = norm.logpdf(z[:, 0], 1.0, 0.5) + norm.logpdf(z[:, 1], 4.0, 3.0)
     np.testing.assert_allclose(at(z, 1), wanted, rtol=1e-4)
 
 

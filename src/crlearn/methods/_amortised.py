@@ -103,8 +103,8 @@ class AmortisedPosterior:
         noise = _WIDTH * np.random.default_rng(seed).standard_normal(shape)
         rows = np.column_stack([self.coordinates(X), codes, noise]).astype(np.float32)
         z, ratio, prior = apply_in_blocks(partial(_scored, self.params), rows)
-        turned = (np.moveaxis(np.asarray(part, dtype=float), 1, 0) for part in (z, ratio, prior))
-        return Scored(*turned, codes)
+        draws_first = lambda part: np.moveaxis(np.asarray(part, dtype=float), 1, 0)  # noqa: E731
+        return Scored(draws_first(z), draws_first(ratio), draws_first(prior), codes)
 
 
 @stored("decoder/amortised")
@@ -139,7 +139,7 @@ def _scored(params: Parameters, block: Any) -> tuple[Any, Any, Any]:
     # Weights are for draws of standard width: those here have a density that is wider.
     weights = log_weights(params, Rows(x, jnp.zeros(n_rows), codes), q, noise, 0)
     wider = 0.5 * (noise**2).sum(axis=-1) * (_WIDTH**-2 - 1) + n * np.log(_WIDTH)
-    return tuple(jnp.moveaxis(part, 0, 1) for part in (z, weights - prior + wider, prior))
+    return jax.tree.map(lambda part: jnp.moveaxis(part, 0, 1), (z, weights - prior + wider, prior))
 
 
 @eqx.filter_jit

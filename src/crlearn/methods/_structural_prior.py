@@ -163,7 +163,8 @@ def structural_prior_crl(
     latents = encoder.posterior(X, environments.codes)
     names = _names(known, n)
     explained, losses = explanation_check(
-        *(_scored(encoder, X, environments, rows, seed) for rows in (~fresh, fresh)),
+        _scored(encoder, X, environments, ~fresh, seed),
+        _scored(encoder, X, environments, fresh, seed),
         environments.labels,
     )
     measured, hidden = measured_check(latents.mean, latents.variance, environments.codes, names)
