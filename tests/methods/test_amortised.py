@@ -44,7 +44,7 @@ def test_scored_draws_have_the_likelihood_of_the_bound(data: Any, encoder: Amort
     assert scored.z.shape == (64, 900, 3)
     assert scored.evidence(scored.prior) == pytest.approx(other.evidence(other.prior), abs=0.02)
     weights = scored.ratio + scored.prior
-    weights = np.exp(weights - logsumexp(weights, axis=0))
+    weights = np.exp(weights - np.asarray(logsumexp(weights, axis=0)))
     means = np.einsum("dr,dri->ri", weights, scored.z) / encoder.unit
     expected: Any = encoder.posterior(data.X, codes)
     assert np.abs((means - expected.mean) / expected.sd).mean() < 0.3

@@ -43,7 +43,7 @@ def rows(n: int = 6) -> Rows:
 def exact(params: Parameters, batch: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Mean of the posterior and log-likelihood of latents that are standard normal."""
     mixing, variance = np.asarray(params.decoder.matrix), float(noise_variance(params))
-    covariance = mixing.T @ mixing + variance * np.eye(3)
+    covariance: Any = mixing.T @ mixing + variance * np.eye(3)
     x = np.asarray(batch.x)
     outside = -0.5 * (np.asarray(batch.rest) / variance + 2 * np.log(2 * np.pi * variance))
     inside = multivariate_normal.logpdf(x, np.zeros(3), covariance)
