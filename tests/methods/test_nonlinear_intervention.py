@@ -181,13 +181,17 @@ def test_a_checkpoint_resumes_to_the_same_bits(
     np.testing.assert_array_equal(resumed.transform(world.X), model.transform(world.X))
 
 
-def test_one_restart_starts_at_a_linear_map():
+def test_one_restart_starts_at_a_linear_map(tmp_path: Any):
     """Where the mixing is linear, it is right before the others know the targets."""
     world = make_coupled_interventional(
         2, 2, 500, graph="chain", mechanism="linear", mixing="linear", random_state=0
     )
-    found = short(n_restarts=2).fit(world.X, world.y)
+    path = tmp_path / "state.crl"
+    found = short(n_restarts=2, checkpoint=path).fit(world.X, world.y)
     scores = evaluate(found, world, ["mcc", "targets_right"])
     assert scores["mcc"] > 0.99
     assert scores["targets_right"] == 1
     assert len(found.result_.details["restart_agreement"]) == 1
+    assert {file.name for file in tmp_path.iterdir()} >= {"state.crl", "state.crl.linear"}
+    again = short(n_restarts=2, checkpoint=path).fit(world.X, world.y)
+    np.testing.assert_array_equal(again.transform(world.X), found.transform(world.X))

@@ -133,13 +133,14 @@ def best_of(one: FlowFit, other: FlowFit, rows: Matrix) -> FlowFit:
     best, beaten = (one, other) if one.loss <= other.loss else (other, one)
     some = rows[:: max(1, len(rows) // _MOST_HELD_OUT)]
     agreement = _agreement(evaluate(best.flow, some), evaluate(beaten.flow, some), affine=False)
-    agreements = [*zip([beaten.loss - best.loss], [agreement], strict=True)]
-    agreements += zip(best.gaps, best.agreements, strict=True)
-    gaps, agrees = zip(*sorted(agreements), strict=True)
+    compared = [(beaten.loss - best.loss, agreement)]
+    compared += zip(best.gaps, best.agreements, strict=True)
+    gaps, agreements = zip(*sorted(compared), strict=True)
     return replace(
         best,
-        agreements=agrees,
+        agreements=agreements,
         gaps=gaps,
+        stopped=beaten.stopped if beaten.stopped == "interrupted" else best.stopped,
         skipped_steps=one.skipped_steps + other.skipped_steps,
         retried=one.retried + other.retried,
     )

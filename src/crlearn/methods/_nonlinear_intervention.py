@@ -178,6 +178,7 @@ def nonlinear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Bu
             objective,
             n_restarts=1,
             start=start,
+            checkpoint=_beside(budget.checkpoint, "linear"),
             description="NonlinearInterventionCRL, from a linear map",
             **training,
         )
@@ -237,12 +238,18 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         learning_rate=_REFINING_RATE,
         n_restarts=1,
         start=start,
+        checkpoint=_beside(budget.checkpoint, "refined"),
         description="NonlinearInterventionCRL, refined",
         batch_size=_BATCH,
         seed=budget.seed,
     )
     fit = replace(fit, agreements=free.agreements, gaps=free.gaps)
     return Latents(fit, found.targets, earlier(order))
+
+
+def _beside(checkpoint: str | Path | None, stage: str) -> str | None:
+    """Return the file of another stage of the training."""
+    return None if checkpoint is None else f"{checkpoint}.{stage}"
 
 
 def _shares(rows: Sequence[Matrix]) -> tuple[float, ...]:
@@ -271,8 +278,9 @@ def nonlinear_intervention_crl(
     """Recover latents, graph and targets; see the module's text."""
     order = reference_first(environments)
     if X.ndim > 2:
-        before = None if checkpoint is None else f"{checkpoint}.codes"
-        reduced = reduce_images(X, n_latents, n_steps=2 * n_steps, seed=seed, checkpoint=before)
+        reduced = reduce_images(
+            X, n_latents, n_steps=2 * n_steps, seed=seed, checkpoint=_beside(checkpoint, "codes")
+        )
     else:
         reduced = reduce(X, n_latents, reduction, seed)
     n = reduced.encoder.n_latents
@@ -421,7 +429,8 @@ class NonlinearInterventionCRL(BaseCRL):
     n_restarts
         Flows that are trained from different starts; the best by held-out likelihood is taken.
     checkpoint
-        File in which the state of the training is kept, so that an interrupted fit resumes.
+        File in which the state of the training is kept, so that an interrupted fit resumes; further
+        stages have files beside it.
     random_state
         Seed of flows, batches and held-out rows.
 

@@ -53,7 +53,7 @@ class Progress(NamedTuple):
         return len(self.held_out_losses)
 
 
-def fingerprint(*parts: Any, data: PyTree[NDArray[Any]]) -> str:
+def fingerprint(*parts: Any, data: PyTree[NDArray[Any] | jax.Array]) -> str:
     """Hash what determines the bits of a run: its parts, data, precision, device and versions."""
     digest = hashlib.sha256()
     config = replace(get_config(), progress=False, compile_cache=None)
