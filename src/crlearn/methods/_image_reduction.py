@@ -23,7 +23,7 @@ Images = NDArray[Any]
 
 _CHANNELS = (1, 3)  # grey or coloured
 # Share of the variance of images: with all four positions of two balls 0.004 to 0.031 were lost
-# (eight worlds), with six of three balls 0.09, with three codes in place of four 0.41, with two 0.51.
+# (eight worlds), with six of three balls 0.09, with three codes in place of four 0.41, two 0.51.
 _MOST_LOST = 0.1
 
 
