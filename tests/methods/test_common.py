@@ -101,7 +101,7 @@ OF_MANY_FEATURES = {
 def _shallow_flows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let flows have one block: what is checked here is the same, and four compile longer."""
     one_block = partial(InterventionalObjective, n_blocks=1)
-    where = "crlearn.methods._nonlinear_intervention"
+    where = "crlearn.methods.nonlinear._estimator"
     monkeypatch.setattr(f"{where}.InterventionalObjective", one_block)
 
 

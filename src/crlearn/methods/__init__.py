@@ -10,13 +10,13 @@ from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_i
 from crlearn.methods._multi_node import HARD_GUARANTEE as HARD_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
-from crlearn.methods._nonlinear_intervention import (
+from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
+from crlearn.methods._observational import ObservationalCRL, observational_crl
+from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
     nonlinear_intervention_crl,
 )
-from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
-from crlearn.methods._observational import ObservationalCRL, observational_crl
-from crlearn.methods._structural_prior import StructuralPriorCRL, structural_prior_crl
+from crlearn.methods.structural._estimator import StructuralPriorCRL, structural_prior_crl
 
 # Every estimator class by name; `crlearn.estimators` has those of `crlearn.published`, too.
 ESTIMATORS = {

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.methods._prior_checks import Scored
+from crlearn.methods.structural._checks import Scored
 from crlearn.nets import apply_in_blocks
 from crlearn.scores import Posterior
 from crlearn.tags import stored

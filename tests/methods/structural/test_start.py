@@ -9,7 +9,7 @@ import pytest
 
 from crlearn.data import make_multi_domain
 from crlearn.inputs import measure, read_domains, read_environments
-from crlearn.methods._prior_start import Coordinates, held_out_rows, starts_of, unmix
+from crlearn.methods.structural._start import Coordinates, held_out_rows, starts_of, unmix
 from crlearn.variational import EvidenceBound
 
 

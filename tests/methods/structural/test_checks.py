@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from crlearn.methods._prior_checks import Scored, explanation_check, measured_check
+from crlearn.methods.structural._checks import Scored, explanation_check, measured_check
 
 LABELS = np.array(["control", "treated"])
 NOISE = 0.5  # sd of the measurement

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crlearn.flows import Assignment, SmoothFlow
-from crlearn.methods._linear_start import nearest, then_linear, unmixed
+from crlearn.methods.nonlinear._linear_start import nearest, then_linear, unmixed
 from crlearn.nets import evaluate
 
 RNG = np.random.default_rng(0)

@@ -53,7 +53,6 @@ from crlearn.inputs import (
 )
 from crlearn.likelihood import Domains, Unmixing, domain_checks, sign_check
 from crlearn.methods._alternatives import determination_check
-from crlearn.methods._amortised import AmortisedDecoder, AmortisedPosterior
 from crlearn.methods._denoising import (
     NO_GRAPH,
     DenoisingCRL,
@@ -62,8 +61,9 @@ from crlearn.methods._denoising import (
 )
 from crlearn.methods._empirical_bayes import rotation_checks
 from crlearn.methods._flow_checks import restarts_check, training_checks
-from crlearn.methods._prior_checks import Scored, explanation_check, measured_check
-from crlearn.methods._prior_start import Coordinates, held_out_rows, starts_of, unmix
+from crlearn.methods.structural._amortised import AmortisedDecoder, AmortisedPosterior
+from crlearn.methods.structural._checks import Scored, explanation_check, measured_check
+from crlearn.methods.structural._start import Coordinates, held_out_rows, starts_of, unmix
 from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import Posterior
 from crlearn.variational import EvidenceBound, LinearMixing, Parameters, fit_prior, noise_variance

@@ -71,7 +71,6 @@ from crlearn.inputs import (
     reference_first,
     reference_of,
 )
-from crlearn.methods._assignment import read_assignment
 from crlearn.methods._flow_checks import (
     coverage_check,
     guarantee_of,
@@ -79,10 +78,11 @@ from crlearn.methods._flow_checks import (
     structure_checks,
     training_checks,
 )
-from crlearn.methods._image_reduction import reduce_images
 from crlearn.methods._linear_intervention import linear_intervention_crl
-from crlearn.methods._linear_start import nearest, then_linear, unmixed
-from crlearn.methods._reduction import (
+from crlearn.methods.nonlinear._assignment import read_assignment
+from crlearn.methods.nonlinear._image_reduction import reduce_images
+from crlearn.methods.nonlinear._linear_start import nearest, then_linear, unmixed
+from crlearn.methods.nonlinear._reduction import (
     Composed,
     ComposedDecoder,
     FlowInverse,

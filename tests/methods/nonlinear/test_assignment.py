@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.methods._assignment import read_assignment
+from crlearn.methods.nonlinear._assignment import read_assignment
 
 CHAIN = np.array([[0, 1], [0, 0]], dtype=bool)
 

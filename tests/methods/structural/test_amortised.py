@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from crlearn import StructuralPriorCRL
 from crlearn.data import make_multi_domain
-from crlearn.methods._amortised import AmortisedPosterior
+from crlearn.methods.structural._amortised import AmortisedPosterior
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Any smooth mixing, hard interventions: NonlinearInterventionCRL."""

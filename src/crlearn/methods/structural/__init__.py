@@ -1,0 +1,1 @@
+"""Noisy measurements with a known graph and targets: StructuralPriorCRL."""
