@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from crlearn.flows import FlowFit, GaussianObjective, best_of, fit_flow
+from crlearn.flows import FlowFit, GaussianObjective, fit_flow
 from crlearn.flows._fit import side_by_side
 
 OBJECTIVE = GaussianObjective(2, (0.6, 0.4), n_blocks=1, n_units=3)
@@ -78,14 +77,3 @@ def test_it_goes_on_from_a_start(rows: Any, fit: FlowFit):
     assert again.history["validation_loss"][0] < fit.history["validation_loss"][0] - 0.01
     assert again.agreements[0] == pytest.approx(1)
     assert again.gaps[0] == pytest.approx(0)
-
-
-def test_the_better_of_two_fits(fit: FlowFit, rows: Any):
-    other = replace(fitted(rows, n_restarts=1, seed=1), loss=fit.loss + 0.5)
-    for pair in ((fit, other), (other, fit)):
-        best = best_of(*pair, np.concatenate(rows))
-        assert best.flow is fit.flow
-        assert best.gaps == tuple(sorted([0.5, *fit.gaps]))
-        assert len(best.agreements) == len(best.gaps)
-    same = best_of(fit, replace(fit, loss=fit.loss + 0.1), np.concatenate(rows))
-    assert same.agreements[same.gaps.index(pytest.approx(0.1))] == pytest.approx(1)

@@ -18,8 +18,8 @@ SHARES = (0.4, 0.3, 0.2, 0.1)
 OWN = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=bool)
 BEFORE = np.triu(np.ones((N, N), bool), 1)
 ASSIGNMENT = Assignment(0, ((), None, None, None))
-GENERAL = InterventionalObjective(N, SHARES, ASSIGNMENT, n_features=2, n_components=3, settled=0)
-LINEAR = InterventionalObjective(N, SHARES, ASSIGNMENT, n_features=0, n_components=1, settled=0)
+GENERAL = InterventionalObjective(N, SHARES, ASSIGNMENT, n_features=2, n_components=3)
+LINEAR = InterventionalObjective(N, SHARES, ASSIGNMENT, n_features=0, n_components=1)
 
 
 def affine_flow(matrix: Any, offset: Any = 0.0) -> SmoothFlow:
@@ -54,6 +54,7 @@ def parameters(objective: InterventionalObjective, flow: SmoothFlow, order: Any 
         Densities(*density[..., order]),
         own,
         before,
+        np.array(False),
     )
 
 
@@ -134,7 +135,7 @@ def test_what_is_drawn_knows_nothing():
 
 
 class TestRevise:
-    objective = InterventionalObjective(N, SHARES, ASSIGNMENT, n_features=0, settled=0.6)
+    objective = InterventionalObjective(N, SHARES, ASSIGNMENT, n_features=0)
 
     def params(self) -> Any:
         params = parameters(self.objective, affine_flow(np.eye(N)))
@@ -151,9 +152,17 @@ class TestRevise:
         np.testing.assert_array_equal(found.before, BEFORE)
 
     def test_what_is_given_stays(self):
-        assert LINEAR.revise(self.params(), rows(), 0.3) is None
+        given = self.params()._replace(given=np.array(True))
+        assert self.objective.revise(given, rows(), 0.3) is None
 
     def test_mechanisms_are_held_back_at_first(self):
         params = parameters(self.objective, affine_flow(np.eye(N)))
         early, late = (loss(self.objective, params, p) for p in (0.2, 1.0))
         assert early > late + 0.1
+        given = params._replace(given=np.array(True))
+        assert loss(self.objective, given, 0.2) == pytest.approx(late)
+
+    def test_what_is_known_of_targets_is_not_compiled(self):
+        """Worlds with other targets share a program."""
+        other = InterventionalObjective(N, SHARES, Assignment(0, ((), (0,), (1,), (2,))))
+        assert other == InterventionalObjective(N, SHARES, ASSIGNMENT)

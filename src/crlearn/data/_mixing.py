@@ -169,7 +169,9 @@ def tanh_mlp_mixing(
 ) -> Mixing:
     """Draw ``x = tanh(G3 tanh(G2 tanh(G1 z)))``; only the last matrix changes the dimension.
 
-    The first tanh saturates if latents are much larger than 1, and float64 then loses them.
+    As in the code of the score-based papers, matrices are well-conditioned, and their columns keep
+    the lengths with which they are drawn: with the largest entry 1, as in `tanh_mixing`, three
+    layers of tanh would saturate and lose latents.
 
     Parameters
     ----------
@@ -186,7 +188,7 @@ def tanh_mlp_mixing(
     rng = np.random.default_rng(random_state)
     heights = [n_latents] * (n_layers - 1) + [d]
     return Mixing(
-        [Layer(gain * _well_conditioned(rng, h, n_latents), activation="tanh") for h in heights]
+        [Layer(gain * _conditioned(rng, h, n_latents), activation="tanh") for h in heights]
     )
 
 
@@ -404,10 +406,13 @@ def _mildly_stretched(rng: np.random.Generator, n: int) -> Matrix:
     return (haar_orthonormal(rng, n, n) * stretch) @ haar_orthonormal(rng, n, n)
 
 
-def _well_conditioned(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:
+def _conditioned(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:
     basis = haar_orthonormal(rng, n_rows, n_columns)
-    inner = invertible_uniform(rng, 0.5, n_columns, lambda largest: 0.1 * largest)
-    matrix = basis @ inner
+    return basis @ invertible_uniform(rng, 0.5, n_columns, lambda largest: 0.1 * largest)
+
+
+def _well_conditioned(rng: np.random.Generator, n_rows: int, n_columns: int) -> Matrix:
+    matrix = _conditioned(rng, n_rows, n_columns)
     return matrix / np.abs(matrix).max(axis=0)
 
 

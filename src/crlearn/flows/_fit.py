@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,8 @@ def fit_flow(
     seed
         Of everything random.
     start
-        Parameters to start from; None: as the objective draws them.
+        Parameters to start from, or a list of some, one a restart; None: as the objective draws
+        them.
     affine
         Whether the objective leaves an affine map open.
     checkpoint
@@ -122,27 +123,6 @@ def fit_flow(
         stopped=found.stopped,
         skipped_steps=found.skipped_steps,
         retried=found.retried,
-    )
-
-
-def best_of(one: FlowFit, other: FlowFit, rows: Matrix) -> FlowFit:
-    """Return the fit of higher held-out likelihood, and how far the other agrees with it.
-
-    Both were trained on the same rows with the same seed, so that their likelihoods compare.
-    """
-    best, beaten = (one, other) if one.loss <= other.loss else (other, one)
-    some = rows[:: max(1, len(rows) // _MOST_HELD_OUT)]
-    agreement = _agreement(evaluate(best.flow, some), evaluate(beaten.flow, some), affine=False)
-    compared = [(beaten.loss - best.loss, agreement)]
-    compared += zip(best.gaps, best.agreements, strict=True)
-    gaps, agreements = zip(*sorted(compared), strict=True)
-    return replace(
-        best,
-        agreements=agreements,
-        gaps=gaps,
-        stopped=beaten.stopped if beaten.stopped == "interrupted" else best.stopped,
-        skipped_steps=one.skipped_steps + other.skipped_steps,
-        retried=one.retried + other.retried,
     )
 
 

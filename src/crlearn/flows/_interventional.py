@@ -8,7 +8,7 @@ has a mean and a variance of its own for every latent, this is nonlinear ICA: th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -41,6 +41,8 @@ class Parameters(NamedTuple):
         ``own[e, j]``: latent j has a mean and a variance of its own in environment e.
     before
         ``before[i, j]``: latent i may be a cause of latent j.
+    given
+        Whether targets and order came with the start, and stay.
     """
 
     flow: SmoothFlow
@@ -48,6 +50,7 @@ class Parameters(NamedTuple):
     densities: Densities
     own: Bool[Array, "environments latents"]
     before: Bool[Array, "latents latents"]
+    given: Bool[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,12 @@ class InterventionalObjective:
     free
         Share of the training in which every environment has means and variances of its own.
     settled
-        Share of the training after which targets and order stay; 0: they are those of the start.
+        Share of the training after which targets and order stay.
     """
 
     n_latents: int
     shares: tuple[float, ...]
-    assignment: Assignment
+    assignment: Assignment = field(compare=False)  # no part of what is compiled
     n_features: int = 8
     n_components: int = 4
     n_blocks: int = 4
@@ -97,6 +100,7 @@ class InterventionalObjective:
             Densities.random(density_key, n, self.n_components),
             jnp.ones((len(self.shares), n), bool),
             jnp.zeros((n, n), bool),
+            jnp.asarray(False),
         )
 
     def loss(
@@ -111,7 +115,7 @@ class InterventionalObjective:
         shares = jnp.asarray(self.shares, z.dtype)
         shared = shares[:, None] * ~params.own
         features = self._features(params, z)
-        residuals, variances = regressed(z, features, shared, self._ridge(progress))
+        residuals, variances = regressed(z, features, shared, self._ridge(params, progress))
         centred = z - z.mean(axis=0)
         noises = jnp.where(params.own, centred, residuals)
         scales = jnp.sqrt(jnp.where(params.own, centred.var(axis=0), variances) + _LEAST_VARIANCE)
@@ -130,19 +134,18 @@ class InterventionalObjective:
         bends = jnp.sqrt(inputs[1] ** 2 + _SOFTENING)
         return jnp.concatenate([linear, jnp.tanh(inputs[0]), bends], axis=-1)
 
-    def _ridge(self, progress: Float[Array, ""]) -> Float[Array, ""]:
+    def _ridge(self, params: Parameters, progress: Float[Array, ""]) -> Float[Array, ""]:
         """Hold mechanisms back at first: they must not explain what the encoder should."""
-        if not self.settled:
-            return jnp.asarray(_WEAK_RIDGE)
         middle = 0.5 * (self.free + self.settled)
-        share = jnp.clip((progress - self.free) / (middle - self.free), 0, 1)
+        annealed = jnp.clip((progress - self.free) / (middle - self.free), 0, 1)
+        share = jnp.where(params.given, 1.0, annealed)
         return _STRONG_RIDGE * (_WEAK_RIDGE / _STRONG_RIDGE) ** share
 
     def revise(
         self, params: Parameters, rows: NDArray[np.floating], progress: float
     ) -> Parameters | None:
         """Find targets and order anew, once the free start is over and until they are settled."""
-        if not self.settled or not self.free <= progress <= self.settled:
+        if params.given or not self.free <= progress <= self.settled:
             return None
         z = np.asarray(params.flow(rows), dtype=float)
         known = Structure(np.asarray(params.own), np.asarray(params.before))

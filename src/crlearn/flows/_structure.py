@@ -81,7 +81,8 @@ class NodeRegressions:
         n = z.shape[2]
         features, self.supports = _features(self.z, linear=linear)
         everything = np.concatenate([np.ones((*z.shape[:2], 1)), features, self.z], axis=2)
-        self.moments = np.einsum("bef,beg->efg", everything, everything) / len(z)
+        by_environment = np.ascontiguousarray(everything.swapaxes(0, 1))
+        self.moments = by_environment.swapaxes(1, 2) @ by_environment / len(z)
         self.n_features, self.n_latents = features.shape[2], n
 
     def residual_variance(self, latent: int, others: int, own: BoolMatrix) -> float:

@@ -56,7 +56,6 @@ from crlearn.flows import (
     InterventionalObjective,
     NodeRegressions,
     Parameters,
-    best_of,
     earlier,
     fit_flow,
 )
@@ -71,6 +70,7 @@ from crlearn.inputs import (
     reference_first,
     reference_of,
 )
+from crlearn.likelihood import Fit
 from crlearn.methods._flow_checks import (
     coverage_check,
     guarantee_of,
@@ -149,55 +149,44 @@ def nonlinear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Bu
     """
     n = rows[0].shape[1]
     objective = InterventionalObjective(n, _shares(rows), assignment)
-    training = {
-        "n_steps": budget.n_steps,
-        "batch_size": _BATCH,
-        "learning_rate": _LEARNING_RATE,
-        "seed": budget.seed,
-    }
-    starts_straight = budget.n_restarts > 1 and assignment.graph is None and len(rows) > n > 1
+    keys = jax.random.split(jax.random.key(budget.seed), budget.n_restarts)
+    starts = [objective.init(key) for key in keys]
+    if len(starts) > 1 and assignment.graph is None and len(rows) > n > 1:
+        starts[-1] = _at_a_linear_map(starts[-1], rows, assignment, budget.seed)
     fit = fit_flow(
         rows,
         objective,
-        n_restarts=budget.n_restarts - starts_straight,
+        n_steps=budget.n_steps,
+        batch_size=_BATCH,
+        learning_rate=_LEARNING_RATE,
+        n_restarts=budget.n_restarts,
+        start=starts,
         checkpoint=budget.checkpoint,
         description="NonlinearInterventionCRL",
-        **training,
+        seed=budget.seed,
     )
     params = fit.params
     if np.asarray(params.own).all():  # the training ended before targets were looked for
         n_rows = min(*map(len, rows), _ROWS_FOR_STRUCTURE)
         some = np.stack([part[:n_rows] for part in rows], axis=1)
         params = objective.revise(params, some, objective.free) or params
-        fit = replace(fit, params=params)
-    if starts_straight and fit.stopped != "interrupted":
-        objective = replace(objective, settled=0.0)
-        start = _straight(objective, rows, assignment, budget.seed)
-        straight = fit_flow(
-            rows,
-            objective,
-            n_restarts=1,
-            start=start,
-            checkpoint=_beside(budget.checkpoint, "linear"),
-            description="NonlinearInterventionCRL, from a linear map",
-            **training,
-        )
-        fit = best_of(fit, straight, np.concatenate(rows))
-    return Latents(fit, np.asarray(fit.params.own), np.asarray(fit.params.before))
+    return Latents(fit, np.asarray(params.own), np.asarray(params.before))
 
 
-def _straight(
-    objective: InterventionalObjective, rows: Sequence[Matrix], assignment: Assignment, seed: int
+def _at_a_linear_map(
+    params: Parameters, rows: Sequence[Matrix], assignment: Assignment, seed: int
 ) -> Parameters:
-    """Return the start at a linear map from the rows to latents."""
+    """Return a start near a linear map from the rows to latents, with their structure."""
     found = unmixed(rows, assignment, seed, quick=True)
-    params = objective.init(jax.random.key(seed))
     everything = np.concatenate(rows)
-    return params._replace(
-        flow=nearest(params.flow, everything, everything @ found.H.T),
-        own=found.targets,
-        before=earlier(topological_order(found.adjacency)),
-    )
+    flow = nearest(params.flow, everything, everything @ found.H.T)
+    return _structured(params._replace(flow=flow), found)
+
+
+def _structured(params: Parameters, found: Fit) -> Parameters:
+    """Give a start targets and an order that stay."""
+    before = earlier(topological_order(found.adjacency))
+    return params._replace(own=found.targets, before=before, given=np.array(True))
 
 
 def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budget) -> Latents:
@@ -217,7 +206,6 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
     )
     mixtures = [_encoded(free, part) for part in rows]
     found = unmixed(mixtures, assignment, budget.seed, quick=False)
-    order = topological_order(found.adjacency)
     flow = then_linear(free.flow, found.H.T, np.zeros(n))
     objective = InterventionalObjective(
         n,
@@ -226,11 +214,8 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         n_features=0,
         n_components=1,
         n_blocks=len(flow.directions),
-        settled=0.0,
     )
-    start = objective.init(jax.random.key(0))._replace(
-        flow=flow, own=found.targets, before=earlier(order)
-    )
+    start = _structured(objective.init(jax.random.key(0))._replace(flow=flow), found)
     fit = fit_flow(
         rows,
         objective,
@@ -244,7 +229,7 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
         seed=budget.seed,
     )
     fit = replace(fit, agreements=free.agreements, gaps=free.gaps)
-    return Latents(fit, found.targets, earlier(order))
+    return Latents(fit, np.asarray(fit.params.own), np.asarray(fit.params.before))
 
 
 def _beside(checkpoint: str | Path | None, stage: str) -> str | None:
