@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crlearn.data import BallRendering
-from crlearn.flows import ImageAutoencoder, learn_autoencoder, learn_image_autoencoder
+from crlearn.flows import ImageAutoencoder, learn_image_autoencoder
 from crlearn.persist import read_record, write_record
 
 DRAW = BallRendering(1, 16, radius=3, dtype="uint8")
@@ -39,8 +39,8 @@ def test_images_come_back_in_their_units(learned: ImageAutoencoder):
 
 
 def test_real_numbers_are_the_same_images(learned: ImageAutoencoder):
-    fine = learn_autoencoder((IMAGES[:80] / 255).astype(np.float32), 2, seed=0, n_steps=1)
-    coarse = learn_autoencoder(IMAGES[:80], 2, seed=0, n_steps=1)
+    fine = learn_image_autoencoder((IMAGES[:80] / 255).astype(np.float32), 2, seed=0, n_steps=1)
+    coarse = learn_image_autoencoder(IMAGES[:80], 2, seed=0, n_steps=1)
     assert fine.n_latents == 2
     assert fine.inverse(fine(IMAGES[:5] / 255)).max() <= 1
     np.testing.assert_allclose(fine(IMAGES / np.float32(255)), coarse(IMAGES), atol=1e-2)

@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
 from crlearn.flows._codes import settings_for, white
-from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoencoder
 from crlearn.inputs import Scaling, components_of
 from crlearn.nets import BentLinear
 from crlearn.result import LinearDecoder, LinearEncoder
@@ -136,7 +135,7 @@ def learn_autoencoder(
     n_steps: int = 6000,
     width: int = _WIDTH,
     checkpoint: str | Path | None = None,
-) -> Autoencoder | ImageAutoencoder:
+) -> Autoencoder:
     """Return the autoencoder to `n_codes` numbers that loses least of the standardised features.
 
     Images have one of their own, see `learn_image_autoencoder`.
@@ -147,7 +146,7 @@ def learn_autoencoder(
     Parameters
     ----------
     X
-        Rows of features, or images, ``(N, channels, height, width)``.
+        Rows of features.
     n_codes
         Number of codes.
     seed
@@ -155,14 +154,10 @@ def learn_autoencoder(
     n_steps
         Of the training.
     width
-        Units of each of the three hidden layers of encoder and decoder; not for images.
+        Units of each of the three hidden layers of encoder and decoder.
     checkpoint
         File in which the progress of the training is kept.
     """
-    if X.ndim > 2:
-        return learn_image_autoencoder(
-            X, n_codes, seed=seed, n_steps=n_steps, checkpoint=checkpoint
-        )
     before, after, shares = _components(X, n_codes)
     rows = np.concatenate([before(part).astype(np.float32) for part in _blocks(X)])
     if len(shares) <= n_codes:

@@ -11,7 +11,9 @@ from crlearn.train import Settings
 Matrix = NDArray[np.floating]
 
 
-def settings_for(n_rows: int, n_steps: int, batch_size: int, learning_rate: float) -> Settings:
+def settings_for(
+    n_rows: int, n_steps: int, batch_size: int, learning_rate: float, n_restarts: int = 1
+) -> Settings:
     """Return settings of a training in about `n_steps` steps."""
     steps_per_epoch = max(1, int(0.9 * n_rows) // batch_size)
     return Settings(
@@ -19,6 +21,7 @@ def settings_for(n_rows: int, n_steps: int, batch_size: int, learning_rate: floa
         batch_size=batch_size,
         learning_rate=learning_rate,
         patience=None,
+        n_restarts=n_restarts,
     )
 
 

@@ -20,6 +20,7 @@ from crlearn.inputs._known import (
     read_graph,
     read_mixing,
     read_weights,
+    single_targets,
 )
 from crlearn.inputs._measurement import Measurement, measure
 from crlearn.inputs._span import (
@@ -60,6 +61,7 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
+    "single_targets",
     "span_of_targets",
     "unused_label_checks",
     "whitening",

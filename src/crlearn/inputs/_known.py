@@ -89,6 +89,31 @@ def read_domains(
     )
 
 
+def single_targets(targets: Any, environments: Environments) -> Mapping[Any, Any] | None:
+    """Return what single environments intervene on, by label.
+
+    Parameters
+    ----------
+    targets
+        A mapping from labels to targets, a 0/1 matrix with a row for each label in order and at
+        most one target each, or None.
+    environments
+        Those of y.
+    """
+    if targets is None or isinstance(targets, Mapping):
+        return targets
+    n = np.shape(targets)[1] if np.ndim(targets) == 2 else 0
+    matrix = _matrix(targets, len(environments), n)
+    if matrix.sum(axis=1).max(initial=0) > 1:
+        label = _plain(environments.labels[int(matrix.sum(axis=1).argmax())])
+        raise ValueError(
+            "The 'targets' must name one latent for each environment here. Environment "
+            f"{label!r} has {int(matrix.sum(axis=1).max())}; MultiNodeCRL takes several."
+        )
+    rows = zip(environments.labels, matrix, strict=True)
+    return {_plain(label): int(row.argmax()) for label, row in rows if row.any()}
+
+
 def intervened_rows(labels: Iterable[Any], rows: BoolMatrix, y: NDArray[Any]) -> BoolMatrix:
     """Return the targets of each row's environment."""
     place = {label: e for e, label in enumerate(labels)}

@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import StrOptions
 
 from crlearn.base import BaseCRL
@@ -54,6 +54,7 @@ from crlearn.inputs import (
     read_environments,
     reference_first,
     reference_of,
+    single_targets,
     span_of_targets,
 )
 from crlearn.likelihood import Moments, fit_interventional, grouped_targets, pools_of
@@ -257,7 +258,8 @@ class LinearInterventionCRL(BaseCRL):
         free of noise, which they would be blamed for.
     targets
         Which environments intervene on the same latent: a dictionary from labels to names of
-        targets. None: each on its own, or as many as `n_latents` says, found by the likelihood.
+        targets, or a 0/1 matrix (labels in order, latents). None: each on its own, or as many as
+        `n_latents` says, found by the likelihood.
     reference
         Label of the observational environment; None: the one labelled 0, or by a name such as
         ``"control"``, ``"wt"`` or ``"untreated"``.
@@ -279,7 +281,7 @@ class LinearInterventionCRL(BaseCRL):
         **BaseCRL._parameter_constraints,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
-        "targets": [dict, None],
+        "targets": [dict, "array-like", None],
         "reference": "no_validation",
     }
 
@@ -289,7 +291,7 @@ class LinearInterventionCRL(BaseCRL):
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",
-        targets: dict[Hashable, Hashable] | None = None,
+        targets: dict[Hashable, Hashable] | ArrayLike | None = None,
         reference: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -309,6 +311,6 @@ class LinearInterventionCRL(BaseCRL):
             self.n_latents,
             interventions=self.interventions,  # type: ignore[arg-type]
             mechanisms=self.mechanisms,  # type: ignore[arg-type]
-            targets=self.targets,
+            targets=single_targets(self.targets, environments),
             seed=seed,
         )

@@ -8,7 +8,7 @@ numbers, masks and whatever is no array stay as the objective drew them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -294,10 +294,19 @@ def _taken_apart(params: Params) -> tuple[Weights, PyTree[Array]]:
 
 def put_together(objective: Objective, weights: Weights, fixed: PyTree[Array]) -> Params:
     """Give flat vectors of weights the form that the objective works with."""
+    trained, no_array = _form(objective, jnp.result_type(float))
+    return eqx.combine(_unflatten(trained, weights), fixed, no_array)
+
+
+@lru_cache(maxsize=16)
+def _form(objective: Objective, precision: Any) -> tuple[Params, Params]:
+    """Return the shapes of the trained leaves, and the leaves that are no arrays.
+
+    They follow from the objective and from the precision in which it draws.
+    """
     form = eqx.filter_eval_shape(partial(_drawn, objective), jax.random.key(0))
     trained, rest = eqx.partition(form, _is_trained)
-    no_array = eqx.filter(rest, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
-    return eqx.combine(_unflatten(trained, weights), fixed, no_array)
+    return trained, eqx.filter(rest, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
 
 
 def with_fixed(state: State, row: int, params: Params) -> State:

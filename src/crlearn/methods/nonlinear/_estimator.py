@@ -43,7 +43,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from crlearn.base import BaseCRL
@@ -69,6 +69,7 @@ from crlearn.inputs import (
     read_graph,
     reference_first,
     reference_of,
+    single_targets,
 )
 from crlearn.likelihood import Fit
 from crlearn.methods._flow_checks import (
@@ -389,7 +390,7 @@ class NonlinearInterventionCRL(BaseCRL):
     targets
         What environments intervene on, by label: environments with equal targets intervene on the
         same latent, which has the name of the target if that is a text. Those that are not named
-        here are found. None: all are found.
+        here are found. Also a 0/1 matrix (labels in order, latents). None: all are found.
     graph
         The causal graph over the targets, if it is known (an adjacency matrix or a
         `networkx.DiGraph`); then all targets must be. It is not searched for then. Not for linear
@@ -434,7 +435,7 @@ class NonlinearInterventionCRL(BaseCRL):
     _keeps_uint8 = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
-        "targets": [dict, None],
+        "targets": [dict, "array-like", None],
         "graph": "no_validation",
         "mixing": [StrOptions({"smooth", "post-nonlinear"})],
         "mechanisms": [StrOptions({"nonlinear", "linear"})],
@@ -449,7 +450,7 @@ class NonlinearInterventionCRL(BaseCRL):
         self,
         n_latents: int | None = None,
         *,
-        targets: dict[Hashable, Hashable] | None = None,
+        targets: dict[Hashable, Hashable] | ArrayLike | None = None,
         graph: Any = None,
         mixing: str = "smooth",
         mechanisms: str = "nonlinear",
@@ -477,17 +478,16 @@ class NonlinearInterventionCRL(BaseCRL):
         environments = read_environments(y, self.reference)
         if X.ndim == 2:
             X = X.astype(float, copy=False)  # whole numbers of 8 bits are for images
+        targets = single_targets(self.targets, environments)
         self._refuse_graph_of_linear_latents()
         if self.mixing == "post-nonlinear":
             self._refuse_for_links(X)
-            return post_nonlinear_crl(
-                X, environments, self.n_latents, targets=self.targets, seed=seed
-            )
+            return post_nonlinear_crl(X, environments, self.n_latents, targets=targets, seed=seed)
         return nonlinear_intervention_crl(
             X,
             environments,
             self.n_latents,
-            targets=self.targets,
+            targets=targets,
             graph=self.graph,
             mechanisms=cast(Any, self.mechanisms),
             reduction=cast(Any, self.reduction),
