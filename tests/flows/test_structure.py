@@ -118,7 +118,7 @@ class TestEnvironments:
         hard = regressions(latents(CHAIN, kind), kind).dependence(self.before, own)
         soft = regressions(latents(CHAIN, kind, soft=0.7), kind).dependence(self.before, own)
         assert hard.max() < 0.01
-        assert soft[2, 1] > 0.05
+        assert soft[2, 1] > 0.1
         assert (soft[~own] == 0).all()
 
     @pytest.mark.parametrize("kind", FUNCTIONS)

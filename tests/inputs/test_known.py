@@ -14,6 +14,7 @@ from crlearn.inputs._known import (
     read_graph,
     read_mixing,
     read_weights,
+    single_targets,
 )
 
 CHAIN = np.eye(3, k=1, dtype=bool)
@@ -22,6 +23,26 @@ CHAIN = np.eye(3, k=1, dtype=bool)
 @pytest.fixture
 def environments() -> Environments:
     return read_environments(np.array(["b", "a", "c", "a"]))
+
+
+class TestSingleTargets:
+    def test_a_matrix_is_read_by_label(self, environments: Environments):
+        """Environments without a target are left out: the reference, or one that is not known."""
+        matrix = [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
+        assert single_targets(matrix, environments) == {"a": 1, "c": 0}
+
+    @pytest.mark.parametrize("targets", [None, {"a": "dose"}])
+    def test_a_mapping_stays(self, environments: Environments, targets: Any):
+        assert single_targets(targets, environments) is targets
+
+    def test_several_targets_are_refused(self, environments: Environments):
+        with pytest.raises(ValueError, match="Environment 'c' has 2; MultiNodeCRL takes several"):
+            single_targets([[0, 1], [0, 0], [1, 1]], environments)
+
+    @pytest.mark.parametrize("targets", [[0, 1, 2], [[0, 1]], [["a"], ["b"], ["c"]]])
+    def test_other_shapes_are_refused(self, environments: Environments, targets: Any):
+        with pytest.raises(ValueError, match="'targets' must be a mapping from labels to latents"):
+            single_targets(targets, environments)
 
 
 class TestTargets:

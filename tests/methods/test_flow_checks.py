@@ -86,5 +86,5 @@ def test_structure():
     assert stays.passed
     cut_off, stays = checks(unannounced=True)
     assert not stays.passed
-    assert "the residual of z0 changes most" in stays.detail
-    assert " in b;" in stays.detail
+    assert stays.detail.startswith("the residual of z0 changes most, in b, by")
+    assert "that the latent has in control; up to 5% passes" in stays.detail

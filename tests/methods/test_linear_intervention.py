@@ -90,6 +90,12 @@ class TestRepeatedTargets:
         assert model.result_.n_latents == 4
         assert evaluate(model, coupled)["shd"] == 0
 
+    def test_as_a_matrix(self, coupled: Any):
+        """Its columns are the latents, whatever the order of the environments."""
+        backwards = coupled.truth.targets[:, ::-1]
+        model = fitted(coupled, targets=backwards, mechanisms="linear")
+        assert (model.result_.targets == backwards).all()
+
     def test_a_name_is_missing(self, coupled: Any):
         with pytest.raises(ValueError, match="It has none for 2, 3"):
             fitted(coupled, targets={1: "a", 4: "b", 5: "a", 6: "c", 7: "d", 8: "b"})

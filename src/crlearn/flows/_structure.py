@@ -7,6 +7,7 @@ orders is a sum of such regressions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -22,6 +23,7 @@ Rows = NDArray[np.floating]  # rows x environments x latents
 
 _RIDGE = 1e-3
 _SOFTENING = 0.01
+_CHANCE = 4.0  # standard errors of a variance that are no change of it
 
 
 @dataclass(frozen=True)
@@ -107,46 +109,64 @@ class NodeRegressions:
 
         In nats a row, for each environment; mechanisms are fitted where latents are left alone.
         """
-        return self._by_environment(before, own, residual=False)
+        gains = np.zeros(own.shape)
+        for latent, coefficients, variance in self._mechanisms(before, own):
+            column = self._column(latent)
+            for e, moments in enumerate(self.moments):
+                ratio = (coefficients @ moments @ coefficients) / variance
+                spread = moments[column, column] - moments[0, column] ** 2
+                gains[e, latent] = 0.5 * (ratio - 1 + np.log(variance / max(spread, 1e-12)))
+        return gains
 
     def changes(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
         """Return how far what a mechanism leaves unexplained changes in each environment.
 
-        In nats a row: what a mean and a variance of its own for the residual would gain; 0 where
-        an environment intervenes on the latent.
+        Change of its variance, and square of its mean, beyond chance; as a share of the variance of
+        the latent in the first environment. 0 where an environment intervenes on the latent.
         """
-        return np.where(own, 0.0, self._by_environment(before, own, residual=True))
-
-    def _by_environment(self, before: BoolMatrix, own: BoolMatrix, *, residual: bool) -> Matrix:
-        gains = np.zeros(own.shape)
-        for latent in np.flatnonzero(~own.all(axis=0)).tolist():
-            pooled = self._pooled(latent, own)
-            coefficients, variance = self._regression(pooled, latent, _bits(before[:, latent]))
-            explained = (
-                coefficients if residual else np.eye(len(coefficients))[self._column(latent)]
-            )
+        changes = np.zeros(own.shape)
+        of_the_latent = self._variances()
+        for latent, coefficients, variance in self._mechanisms(before, own):
             for e, moments in enumerate(self.moments):
-                squares = coefficients @ moments @ coefficients
-                spread = explained @ moments @ explained - (moments[0] @ explained) ** 2
-                ratio = squares / variance
-                gains[e, latent] = 0.5 * (ratio - 1 + np.log(variance / max(spread, 1e-12)))
-        return gains
+                mean = moments[0] @ coefficients
+                change = abs(coefficients @ moments @ coefficients - mean**2 - variance)
+                beyond = max(change - _CHANCE * variance * np.sqrt(2 / len(self.z)), 0.0)
+                changes[e, latent] = (beyond + mean**2) / of_the_latent[latent]
+        return np.where(own, 0.0, changes)
 
     def dependence(self, before: BoolMatrix, own: BoolMatrix) -> Matrix:
-        """Return how well predecessors explain each latent where an intervention cuts it off.
+        """Return how much of each latent predecessors explain where an intervention cuts it off.
 
-        In nats a row, beyond chance; 0 where an environment leaves the latent alone.
+        Beyond chance, as a share of the variance of the latent in the first environment: what is
+        left of other latents in it, whatever the intervention does to its size. 0 where an
+        environment leaves the latent alone.
         """
         found = np.zeros(own.shape)
+        of_the_latent = self._variances()
         for e, latent in np.argwhere(own):
             alone = np.ones_like(own)
             alone[e, latent] = False
             others = _bits(before[:, latent])
-            free = self.residual_variance(latent, 0, alone)
             n_used = int(((self.supports & ~others) == 0).sum())
-            explained = 0.5 * np.log(free / self.residual_variance(latent, others, alone))
-            found[e, latent] = max(explained - 0.5 * n_used / len(self.z), 0.0)
+            left = self.residual_variance(latent, others, alone)
+            explained = self.residual_variance(latent, 0, alone) - left
+            by_chance = left * n_used / len(self.z)
+            found[e, latent] = max(explained - by_chance, 0.0) / of_the_latent[latent]
         return found
+
+    def _mechanisms(
+        self, before: BoolMatrix, own: BoolMatrix
+    ) -> Iterator[tuple[int, Matrix, float]]:
+        """Yield each latent that some environment leaves alone, and its regression there."""
+        for latent in np.flatnonzero(~own.all(axis=0)).tolist():
+            pooled = self._pooled(latent, own)
+            yield latent, *self._regression(pooled, latent, _bits(before[:, latent]))
+
+    def _variances(self) -> Matrix:
+        """Return the variances of the latents in the first environment."""
+        columns = self._column(0) + np.arange(self.n_latents)
+        first = self.moments[0]
+        return first.diagonal()[columns] - first[0, columns] ** 2
 
     def parents(self, before: BoolMatrix, own: BoolMatrix, least: float) -> BoolMatrix:
         """Return the graph: predecessors that explain at least so many nats a row are parents.

@@ -14,6 +14,7 @@ from crlearn.inputs._environments import (
 from crlearn.inputs._known import (
     KnownDomains,
     codes_of,
+    distinct_targets,
     intervened_rows,
     names_of_nodes,
     read_domains,
@@ -47,6 +48,7 @@ __all__ = [
     "choose_n_latents",
     "codes_of",
     "components_of",
+    "distinct_targets",
     "in_readable_units",
     "intervened_rows",
     "is_wide",

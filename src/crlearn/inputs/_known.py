@@ -114,6 +114,13 @@ def single_targets(targets: Any, environments: Environments) -> Mapping[Any, Any
     return {_plain(label): int(row.argmax()) for label, row in rows if row.any()}
 
 
+def distinct_targets(targets: Iterable[Any]) -> list[Any]:
+    """Return different targets, numbers in their order and names as they come first."""
+    distinct = list(dict.fromkeys(targets))
+    numbers = all(isinstance(target, int | np.integer) for target in distinct)
+    return sorted(distinct) if numbers else distinct
+
+
 def intervened_rows(labels: Iterable[Any], rows: BoolMatrix, y: NDArray[Any]) -> BoolMatrix:
     """Return the targets of each row's environment."""
     place = {label: e for e, label in enumerate(labels)}

@@ -49,6 +49,7 @@ from crlearn.inputs import (
     Environments,
     by_environment,
     check_environment_sizes,
+    distinct_targets,
     in_readable_units,
     names_after,
     read_environments,
@@ -202,7 +203,7 @@ def group_environments(
                 f"reference. It has none for {', '.join(map(repr, unknown))}."
             )
         names = [targets[name] for name in names]
-    distinct = list(dict.fromkeys(names))
+    distinct = list(names) if targets is None else distinct_targets(names)
     latent = np.array([distinct.index(name) for name in names], dtype=np.intp)
     return Groups(environments, order, latent, (reference_of(environments)[1],), names)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.flows import Assignment
-from crlearn.inputs import names_after
+from crlearn.inputs import distinct_targets, names_after
 
 BoolMatrix = NDArray[np.bool_]
 
@@ -46,7 +46,7 @@ def read_assignment(
         _refuse_unknown_nodes(labels, targets, nodes or range(n_latents))
         distinct: list[Any] = list(nodes or range(n_latents))
     else:
-        distinct = list(dict.fromkeys(targets[label] for label in labels if label in targets))
+        distinct = distinct_targets(targets[label] for label in labels if label in targets)
     if len(distinct) > n_latents:
         raise IdentifiabilityError(
             f"The 'targets' parameter names {len(distinct)} different targets, and there are "
