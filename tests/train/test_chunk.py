@@ -136,7 +136,7 @@ def test_leaves_keep_their_types_and_those_that_are_no_weights_stay(precision: A
 
 def test_restarts_take_starts_in_turn():
     starts = [Mixed().init(jax.random.key(seed)) for seed in (7, 8)]
-    started = starting_at(PLAN, starts, 3)
+    started = starting_at(Mixed(), PLAN, starts, 3)
     for row, params in enumerate([*starts, starts[0]]):
         one = jax.tree.map(lambda leaf: leaf[row], (started.weights, started.fixed))  # noqa: B023
         found = put_together(Mixed(), *one)

@@ -247,6 +247,15 @@ def test_rows_held_out_by_the_caller():
     assert training.history["train_loss"][-1] < 1e-3
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_start_takes_on_the_precision(precision: Any):
+    """A start is often drawn, or fitted, before the training sets the precision."""
+    start = {"slope": np.array([1.0, -2.0, 0.5], np.float32), "offset": np.float64(3.0)}
+    with config_context(precision=precision):
+        training = train(Regression(), regression_data(), SETTINGS, seed=0, start=start)
+    assert training.params["slope"].dtype == training.params["offset"].dtype == precision
+
+
 def test_a_start_of_ones_own():
     data, settings = regression_data(), replace(SETTINGS, n_restarts=2, race=1.0)
     start = {"slope": np.array([1.0, -2.0, 0.5], np.float32), "offset": np.float32(3.0)}

@@ -128,9 +128,11 @@ def fresh_state(objective: Objective, plan: Plan, keys: Key[Array, " restarts"])
     return _state(plan, *jax.vmap(lambda key: _taken_apart(_drawn(objective, key)))(keys))
 
 
-def starting_at(plan: Plan, starts: Sequence[Params], n_restarts: int) -> State:
+def starting_at(
+    objective: Objective, plan: Plan, starts: Sequence[Params], n_restarts: int
+) -> State:
     """Give each restart the weights of a start; they take these in turn."""
-    rows = [_taken_apart(_with_arrays_of_jax(params)) for params in starts]
+    rows = [_taken_apart(_as_drawn(objective, params)) for params in starts]
     taken = [rows[number % len(rows)] for number in range(n_restarts)]
     return _given_state(plan, *jax.tree.map(lambda *leaves: jnp.stack(leaves), *taken))
 
@@ -273,6 +275,14 @@ def _is_schedule_count(path: tuple[Any, ...], _: Any) -> bool:
 def _drawn(objective: Objective, key: PRNGKeyArray) -> Params:
     """Draw the weights of one restart; arrays of numpy become those of JAX."""
     return _with_arrays_of_jax(objective.init(key))
+
+
+def _as_drawn(objective: Objective, params: Params) -> Params:
+    """Return parameters with the number types in which the objective draws them."""
+    form = eqx.filter_eval_shape(partial(_drawn, objective), jax.random.key(0))
+    arrays, rest = eqx.partition(_with_arrays_of_jax(params), eqx.is_array)
+    shapes = eqx.filter(form, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    return eqx.combine(jax.tree.map(lambda a, like: a.astype(like.dtype), arrays, shapes), rest)
 
 
 def _with_arrays_of_jax(params: Params) -> Params:

@@ -274,7 +274,7 @@ class _Run:
         n_restarts = self.settings.n_restarts
         if self.first is not None:
             starts = self.first if isinstance(self.first, list) else [self.first]
-            return _chunk.starting_at(self.plan, starts, n_restarts)
+            return _chunk.starting_at(self.objective, self.plan, starts, n_restarts)
         keys = jax.random.split(self.draw_key, n_restarts)
         return _chunk.fresh_state(self.objective, self.plan, keys)
 
