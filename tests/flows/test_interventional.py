@@ -54,7 +54,7 @@ def parameters(objective: InterventionalObjective, flow: SmoothFlow, order: Any 
         Densities(*density[..., order]),
         own,
         before,
-        np.array(False),
+        jnp.asarray(False),
     )
 
 
