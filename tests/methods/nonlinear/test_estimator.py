@@ -192,6 +192,6 @@ def test_one_restart_starts_at_a_linear_map(tmp_path: Any):
     assert scores["mcc"] > 0.99
     assert scores["targets_right"] == 1
     assert len(found.result_.details["restart_agreement"]) == 1
-    assert {file.name for file in tmp_path.iterdir()} >= {"state.crl", "state.crl.linear"}
+    assert [file.name for file in tmp_path.iterdir()] == ["state.crl"]
     again = short(n_restarts=2, checkpoint=path).fit(world.X, world.y)
     np.testing.assert_array_equal(again.transform(world.X), found.transform(world.X))
