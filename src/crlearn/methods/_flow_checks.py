@@ -15,10 +15,11 @@ Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 
 # Share of the variance of a latent that others explain where it is cut off, or by which its
-# residual changes where it is left alone. Smooth maps, development seeds 0 to 2. Others explained
-# at most .027 in 14 right answers (five and eight latents, one and two interventions, Gaussian and
-# Gumbel noise), .065 to .23 in three of 200 steps. Residuals changed by at most .01 beyond chance
-# in right answers, by .46 to .6 where targets were wrong or an environment had a second one.
+# residual changes where it is left alone. Smooth maps, development seeds 0 to 2, not yet fresh
+# ones. Others explained at most .027 in nine right answers (five and eight latents, one and two
+# interventions, Gaussian and Gumbel noise), .065 to .23 in three of 200 steps. With what chance
+# adds (about .05), residuals changed by at most .08 in the right answers, by .56 to .65 in four
+# where targets were exchanged or an environment had a second one.
 _LARGEST_SHARE = 0.05
 _LARGE_GAP = 0.1  # nats a row of held-out likelihood
 _SAME_LATENTS = 0.9
