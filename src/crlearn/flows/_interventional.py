@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from crlearn.flows._densities import Densities
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._structure import Assignment, Structure, revised
+from crlearn.nets import evaluate
 
 _SOFTENING = 0.01  # of the bend in the features sqrt(t^2 + this)
 _LEAST_VARIANCE = 1e-8
@@ -147,12 +148,14 @@ class InterventionalObjective:
         """Find targets and order anew, once the free start is over and until they are settled."""
         if params.given or not self.free <= progress <= self.settled:
             return None
-        z = np.asarray(params.flow(rows), dtype=float)
+        n_rows, n_environments, n = rows.shape
+        z = np.asarray(evaluate(params.flow, np.asarray(rows).reshape(-1, n)), dtype=float)
+        z = z.reshape(n_rows, n_environments, n)
         known = Structure(np.asarray(params.own), np.asarray(params.before))
         found = revised(
             z, known, np.array(self.shares), self.assignment, linear=not self.n_features
         )
-        return params._replace(own=jnp.asarray(found.own), before=jnp.asarray(found.before))
+        return params._replace(own=found.own, before=found.before)
 
 
 def regressed(

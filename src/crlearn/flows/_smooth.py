@@ -64,20 +64,24 @@ class SmoothFlow(eqx.Module):
         x = jnp.asarray(x)
         # Coordinates come first inside: elementwise work then runs along the rows.
         h = x.reshape(-1, self.n_variables).T
-        total = jnp.linalg.slogdet(jnp.asarray(self.matrices))[1].sum()
-        for block in self._blocks():
+
+        def pass_through(h: Array, block: _Block) -> tuple[Array, Array]:
             h = block.matrix.T @ h + block.offset
-            total += log_determinant(block.jacobian(h))
-            h = block.bent(h)
-        total = jnp.broadcast_to(total, h.shape[1:])
+            return block.bent(h), log_determinant(block.jacobian(h))
+
+        h, log_determinants = jax.lax.scan(pass_through, h, self._blocks())
+        total = jnp.linalg.slogdet(jnp.asarray(self.matrices))[1].sum() + log_determinants.sum(0)
         return self._last(h).T.reshape(x.shape), total.reshape(x.shape[:-1])
 
     def __call__(self, x: Float[AnyArray, "*rows n"]) -> Float[Array, "*rows n"]:
         """Return z for each row."""
         x = jnp.asarray(x)
         h = x.reshape(-1, self.n_variables).T
-        for block in self._blocks():
-            h = block.bent(block.matrix.T @ h + block.offset)
+
+        def pass_through(h: Array, block: _Block) -> tuple[Array, None]:
+            return block.bent(block.matrix.T @ h + block.offset), None
+
+        h, _ = jax.lax.scan(pass_through, h, self._blocks())
         return self._last(h).T.reshape(x.shape)
 
     def inverse(self, z: Float[AnyArray, "*rows n"]) -> Float[Array, "*rows n"]:
@@ -85,23 +89,26 @@ class SmoothFlow(eqx.Module):
         z = jnp.asarray(z)
         h = z.reshape(-1, self.n_variables).T - self.offsets[-1][:, None]
         h = jnp.linalg.solve(self.matrices[-1].T, h)
-        for block in reversed(self._blocks()):
-            h = jnp.linalg.solve(block.matrix.T, block.unbent(h) - block.offset)
+
+        def pass_back(h: Array, block: _Block) -> tuple[Array, None]:
+            return jnp.linalg.solve(block.matrix.T, block.unbent(h) - block.offset), None
+
+        h, _ = jax.lax.scan(pass_back, h, self._blocks(), reverse=True)
         return h.T.reshape(z.shape)
 
     def _last(self, h: Float[Array, "n rows"]) -> Float[Array, "n rows"]:
         return jnp.asarray(self.matrices[-1]).T @ h + self.offsets[-1][:, None]
 
-    def _blocks(self) -> list[_Block]:
+    def _blocks(self) -> _Block:
+        """Return all blocks in one record, the first axis of whose arrays counts them."""
         lengths = jnp.linalg.norm(self.directions, axis=1, keepdims=True)
-        parts = (
-            self.matrices[:-1],
-            self.offsets[:-1, :, None],
-            self.directions / lengths,
+        return _Block(
+            jnp.asarray(self.matrices[:-1]),
+            jnp.asarray(self.offsets[:-1, :, None]),
+            jnp.asarray(self.directions / lengths),
             jax.nn.softplus(self.strengths)[..., None],
-            self.thresholds[..., None],
+            jnp.asarray(self.thresholds[..., None]),
         )
-        return [_Block(*map(jnp.asarray, of_one)) for of_one in zip(*parts, strict=True)]
 
 
 class _Block(NamedTuple):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
@@ -86,12 +85,12 @@ class Checkpoint:
             kind="checkpoint",
             record={
                 "fingerprint": self.fingerprint,
-                "state": [np.asarray(leaf) for leaf in jax.tree.leaves(progress.state)],
+                "state": jax.tree.leaves(progress.state),
                 "training_losses": progress.training_losses,
                 "held_out_losses": progress.held_out_losses,
                 "restart_loss": progress.restart_loss,
                 "retried": sorted(progress.retried),
-                "left": [np.asarray(leaf) for leaf in jax.tree.leaves(progress.left)],
+                "left": jax.tree.leaves(progress.left),
             },
         )
         self.saved_at = time.monotonic()
@@ -107,7 +106,7 @@ class Checkpoint:
                 "seed, the device or the versions differ. Name another file, or delete it to "
                 "start anew."
             )
-        left = Left.of(start.state, jnp.arange(0))
+        left = Left.of(start.state, np.arange(0))
         return Progress(
             _filled(start.state, record["state"]),
             record["training_losses"],
@@ -121,5 +120,5 @@ class Checkpoint:
 def _filled(form: _Tree, arrays: list[NDArray[Any]]) -> _Tree:
     """Return saved arrays in a form whose leaves have their number types."""
     leaves, structure = jax.tree.flatten(form)
-    saved = [jnp.asarray(new, dtype=leaf.dtype) for leaf, new in zip(leaves, arrays, strict=True)]
+    saved = [np.asarray(new, dtype=leaf.dtype) for leaf, new in zip(leaves, arrays, strict=True)]
     return jax.tree.unflatten(structure, saved)

@@ -17,13 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+from numpy.typing import NDArray
 
 # Rows whose held-out loss is taken at once, in batches: nothing is kept for a gradient there, so
 # that it takes less memory than a step if the network has some layers.
 _HELD_OUT_BATCHES = 4
 
 Params = PyTree[Any]
-Weights = tuple[Float[Array, "*restarts _"], ...]
+AnyArray = Array | np.ndarray | np.generic  # of JAX inside chunks, of numpy between them
+Weights = tuple[Float[AnyArray, "*restarts _"], ...]
 Batch = PyTree[Array]
 
 
@@ -66,33 +68,36 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """The restarts, one row each; `fixed` has the arrays that are not trained."""
+    """The restarts, one row each; `fixed` has the arrays that are not trained.
+
+    Between chunks its arrays are numpy's.
+    """
 
     weights: Weights
-    fixed: PyTree[Array]
+    fixed: PyTree[AnyArray]
     optimizer: optax.OptState
     best_weights: Weights
-    best_loss: Float[Array, "*restarts"]
-    stale_chunks: Int[Array, "*restarts"]
-    step_scale: Float[Array, "*restarts"]
-    skipped: Int[Array, "*restarts"]
-    dead: Bool[Array, "*restarts"]
-    number: Int[Array, "*restarts"]
+    best_loss: Float[AnyArray, "*restarts"]
+    stale_chunks: Int[AnyArray, "*restarts"]
+    step_scale: Float[AnyArray, "*restarts"]
+    skipped: Int[AnyArray, "*restarts"]
+    dead: Bool[AnyArray, "*restarts"]
+    number: Int[AnyArray, "*restarts"]
 
 
 class Left(NamedTuple):
     """Restarts that run no more, one row each: their best weights, and the loss of these."""
 
     weights: Weights
-    fixed: PyTree[Array]
-    loss: Float[Array, "*restarts"]
-    number: Int[Array, "*restarts"]
+    fixed: PyTree[AnyArray]
+    loss: Float[AnyArray, "*restarts"]
+    number: Int[AnyArray, "*restarts"]
 
     @classmethod
-    def of(cls, state: State, rows: Int[Array, " left"]) -> Left:
+    def of(cls, state: State, rows: NDArray[np.intp]) -> Left:
         """Take some restarts as they stand."""
         whole = cls(state.best_weights, state.fixed, state.best_loss, state.number)
-        return jax.tree.map(lambda leaf: leaf[rows], whole)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], whole)
 
 
 class Feed(NamedTuple):
@@ -122,7 +127,11 @@ class Losses(NamedTuple):
     held_out: Float[Array, "*restarts"]
 
 
-@partial(jax.jit, static_argnames=("objective", "plan"))
+# A program that runs once is not worth optimising: this halves the time to compile the drawing.
+_UNOPTIMISED = {"xla_backend_optimization_level": 0}
+
+
+@partial(jax.jit, static_argnames=("objective", "plan"), compiler_options=_UNOPTIMISED)
 def fresh_state(objective: Objective, plan: Plan, keys: Key[Array, " restarts"]) -> State:
     """Draw the weights of every restart."""
     return _state(plan, *jax.vmap(lambda key: _taken_apart(_drawn(objective, key)))(keys))
@@ -138,11 +147,11 @@ def starting_at(
 
 
 @partial(jax.jit, static_argnames="plan")
-def _given_state(plan: Plan, weights: Weights, fixed: PyTree[Array]) -> State:
+def _given_state(plan: Plan, weights: Weights, fixed: PyTree[AnyArray]) -> State:
     return _state(plan, weights, fixed)
 
 
-def _state(plan: Plan, weights: Weights, fixed: PyTree[Array]) -> State:
+def _state(plan: Plan, weights: Weights, fixed: PyTree[AnyArray]) -> State:
     """Return restarts with these weights before their first step."""
     n_restarts = len(weights[0])
     return State(
@@ -200,26 +209,24 @@ def _advance_one_restart(
 
 
 def _held_out_loss(objective: Objective, params: Params, feed: Feed) -> Float[Array, ""]:
-    """Mean loss of the held-out rows, some batches at a time: their number sets no memory."""
+    """Mean loss of the held-out rows, some batches at a time: their number sets no memory.
+
+    All parts have one size, so that the loss is compiled once; up to as many rows as there are
+    parts are left out.
+    """
     rows, key = feed.held_out_rows, feed.held_out_key
     n_rows = len(jax.tree.leaves(rows)[0])
-    n_at_once = _HELD_OUT_BATCHES * feed.minibatches.shape[1]
+    n_parts = -(-n_rows // (_HELD_OUT_BATCHES * feed.minibatches.shape[1]))
+    shape = (n_parts, n_rows // n_parts)
+    parts = jax.tree.map(
+        lambda array: array[: shape[0] * shape[1]].reshape(*shape, *array.shape[1:]), rows
+    )
 
-    def loss(batch: Batch, key: PRNGKeyArray) -> Float[Array, ""]:
+    def loss(part: tuple[Batch, PRNGKeyArray]) -> Float[Array, ""]:
+        batch, key = part
         return jnp.asarray(objective.loss(params, batch, key, jnp.asarray(1.0)), float)
 
-    if n_rows <= n_at_once:
-        return loss(rows, key)
-    n_whole, n_left = divmod(n_rows, n_at_once)
-    keys = jax.random.split(key, n_whole + 1)
-    shape = (n_whole, n_at_once)
-    whole = jax.tree.map(
-        lambda array: array[: n_rows - n_left].reshape(*shape, *array.shape[1:]), rows
-    )
-    total = n_at_once * jax.lax.map(lambda pair: loss(*pair), (whole, keys[:-1])).sum()
-    if n_left:
-        total += n_left * loss(jax.tree.map(lambda array: array[n_rows - n_left :], rows), keys[-1])
-    return total / n_rows
+    return jax.lax.map(loss, (parts, jax.random.split(key, n_parts))).mean()
 
 
 def _step(
@@ -286,8 +293,11 @@ def _as_drawn(objective: Objective, params: Params) -> Params:
 
 
 def _with_arrays_of_jax(params: Params) -> Params:
-    is_numpy = lambda leaf: isinstance(leaf, np.ndarray | np.generic)  # noqa: E731
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if is_numpy(leaf) else leaf, params)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if _is_any_array(leaf) else leaf, params)
+
+
+def _is_any_array(leaf: Any) -> bool:
+    return isinstance(leaf, AnyArray)
 
 
 def _is_trained(leaf: Any) -> bool:
@@ -296,13 +306,13 @@ def _is_trained(leaf: Any) -> bool:
     return dtype is not None and jnp.issubdtype(dtype, jnp.floating)
 
 
-def _taken_apart(params: Params) -> tuple[Weights, PyTree[Array]]:
+def _taken_apart(params: Params) -> tuple[Weights, PyTree[AnyArray]]:
     """Return the trained leaves as flat vectors, and the other arrays."""
     trained, rest = eqx.partition(params, _is_trained)
-    return _flatten(trained), eqx.filter(rest, eqx.is_array)
+    return _flatten(trained), eqx.filter(rest, _is_any_array)
 
 
-def put_together(objective: Objective, weights: Weights, fixed: PyTree[Array]) -> Params:
+def put_together(objective: Objective, weights: Weights, fixed: PyTree[AnyArray]) -> Params:
     """Give flat vectors of weights the form that the objective works with."""
     trained, no_array = _form(objective, jnp.result_type(float))
     return eqx.combine(_unflatten(trained, weights), fixed, no_array)
@@ -321,11 +331,15 @@ def _form(objective: Objective, precision: Any) -> tuple[Params, Params]:
 
 def with_fixed(state: State, row: int, params: Params) -> State:
     """Give a restart the arrays that are not trained of `params`; its best loss starts anew."""
-    fixed = _taken_apart(params)[1]
+    fixed = eqx.filter(params, lambda leaf: _is_any_array(leaf) and not _is_trained(leaf))
+
+    def replaced(old: Any, new: Any) -> Any:
+        return np.concatenate([old[:row], np.asarray(new, dtype=old.dtype)[None], old[row + 1 :]])
+
     return state._replace(
-        fixed=jax.tree.map(lambda old, new: old.at[row].set(new), state.fixed, fixed),
-        best_loss=state.best_loss.at[row].set(jnp.inf),
-        stale_chunks=state.stale_chunks.at[row].set(0),
+        fixed=jax.tree.map(replaced, state.fixed, fixed),
+        best_loss=replaced(state.best_loss, np.inf),
+        stale_chunks=replaced(state.stale_chunks, 0),
     )
 
 
@@ -351,7 +365,10 @@ def _unflatten(form: Params, weights: Weights) -> Params:
     return structure.unflatten(next(pieces[leaf.dtype]) for leaf in leaves)
 
 
-def _pieces(leaves: list[Any], vector: Float[Array, " _"]) -> list[Array]:
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    parts = jnp.split(vector, ends[:-1])
-    return [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+def _pieces(leaves: list[Any], vector: Float[AnyArray, " _"]) -> list[Any]:
+    ends = np.cumsum([leaf.size for leaf in leaves]).tolist()
+    starts = [0, *ends[:-1]]
+    return [
+        vector[start:end].reshape(leaf.shape)
+        for start, end, leaf in zip(starts, ends, leaves, strict=True)
+    ]

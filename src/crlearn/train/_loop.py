@@ -18,7 +18,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Int, PyTree
 from numpy.typing import NDArray
 
 from crlearn.config import numerics
@@ -239,11 +239,14 @@ class _Run:
             jax.random.fold_in(self.step_key, before.chunks_done),
             self.held_out_key,
         )
-        state, losses = _chunk.run_chunk(self.objective, self.plan, before.state, feed)
-        all_skipped = np.asarray(state.skipped - before.state.skipped) == self.steps_per_chunk
-        diverged = ~np.isfinite(np.asarray(losses.held_out)) | all_skipped
+        # Between chunks all is numpy: JAX would compile every little step for itself.
+        state, losses = jax.device_get(
+            _chunk.run_chunk(self.objective, self.plan, before.state, feed)
+        )
+        all_skipped = state.skipped - before.state.skipped == self.steps_per_chunk
+        diverged = ~np.isfinite(losses.held_out) | all_skipped
         state, retried = self._retry_diverged(state, diverged, before.retried)
-        numbers = np.asarray(state.number)
+        numbers = state.number
         restart_loss = before.restart_loss.copy()
         restart_loss[numbers] = state.best_loss
         after = Progress(
@@ -274,9 +277,11 @@ class _Run:
         n_restarts = self.settings.n_restarts
         if self.first is not None:
             starts = self.first if isinstance(self.first, list) else [self.first]
-            return _chunk.starting_at(self.objective, self.plan, starts, n_restarts)
-        keys = jax.random.split(self.draw_key, n_restarts)
-        return _chunk.fresh_state(self.objective, self.plan, keys)
+            state = _chunk.starting_at(self.objective, self.plan, starts, n_restarts)
+        else:
+            keys = jax.random.split(self.draw_key, n_restarts)
+            state = _chunk.fresh_state(self.objective, self.plan, keys)
+        return jax.device_get(state)
 
     def _minibatches(self, chunk: int) -> Int[Array, "steps batch"]:
         """Row numbers of a chunk's batches: each epoch is a fresh permutation of the rows."""
@@ -289,50 +294,50 @@ class _Run:
         self, state: State, diverged: NDArray[np.bool_], retried: frozenset[int]
     ) -> tuple[State, frozenset[int]]:
         """Start a diverged restart anew with a smaller step; if it diverges again, give it up."""
-        diverged = diverged & ~np.asarray(state.dead)
+        diverged = diverged & ~state.dead
         if not diverged.any():
             return state, retried
-        numbers = np.asarray(state.number)
+        numbers = state.number
         again = diverged & np.isin(numbers, list(retried))
         first_time = diverged & ~again
         fresh = jax.tree.map(lambda leaf: leaf[numbers], self._fresh_state())
         fresh = fresh._replace(
-            step_scale=jnp.full_like(state.step_scale, _RETRY_STEP),
+            step_scale=np.full_like(state.step_scale, _RETRY_STEP),
             skipped=state.skipped,
             best_weights=state.best_weights,
             best_loss=state.best_loss,
         )
-        state = jax.tree.map(partial(_where_rows, jnp.asarray(first_time)), fresh, state)
-        state = state._replace(dead=state.dead | jnp.asarray(again))
+        state = jax.tree.map(partial(_where_rows, first_time), fresh, state)
+        state = state._replace(dead=state.dead | again)
         return state, retried | {int(number) for number in numbers[first_time]}
 
     def _without_the_losers_of_the_race(self, progress: Progress) -> Progress:
         is_over = progress.chunks_done >= self.settings.race * self.n_chunks
         if not is_over or len(progress.state.number) == 1:
             return progress
-        leader = int(jnp.argmin(progress.state.best_loss))
+        leader = int(np.argmin(progress.state.best_loss))
         alone = jax.tree.map(lambda leaf: leaf[leader : leader + 1], progress.state)
-        others = jnp.delete(jnp.arange(len(progress.state.number)), leader)
+        others = np.delete(np.arange(len(progress.state.number)), leader)
         return progress._replace(state=alone, left=Left.of(progress.state, others))
 
     def _patience_is_over(self, state: State) -> bool:
-        over = np.asarray(state.dead)
+        over = state.dead
         if self.settings.patience is not None:
-            stale_epochs = self._epochs(np.asarray(state.stale_chunks))
+            stale_epochs = self._epochs(state.stale_chunks)
             over = over | (stale_epochs >= self.settings.patience)
         return bool(over.all())
 
     def _epochs(self, chunks: Any) -> Any:
         return chunks * self.epochs_per_chunk
 
-    def _by_restart(self, numbers: NDArray[Any], losses: Array) -> NDArray[np.floating]:
+    def _by_restart(self, numbers: NDArray[Any], losses: NDArray[Any]) -> NDArray[np.floating]:
         row = np.full(self.settings.n_restarts, np.nan)
-        row[numbers] = np.asarray(losses)
+        row[numbers] = losses
         return row
 
     def _outcome(self, progress: Progress, stopped: EndOfTraining) -> Training:
         state = progress.state
-        best = int(jnp.argmin(state.best_loss))
+        best = int(np.argmin(state.best_loss))
         number = int(state.number[best])
         if not np.isfinite(state.best_loss[best]):
             raise DivergenceError(
@@ -340,7 +345,7 @@ class _Run:
                 f"{_RETRY_STEP} of learning_rate={self.settings.learning_rate:g}. "
                 "Give a smaller learning_rate, and check X for extreme values."
             )
-        at_the_end = Left.of(state, jnp.arange(len(state.number)))
+        at_the_end = Left.of(state, np.arange(len(state.number)))
         return Training(
             params=self._params(at_the_end, best),
             loss=float(state.best_loss[best]),
@@ -365,16 +370,11 @@ class _Run:
 
     def _params(self, restarts: Left, row: int) -> PyTree[Any]:
         alone = jax.tree.map(lambda leaf: leaf[row], (restarts.weights, restarts.fixed))
-        params = _chunk.put_together(self.objective, *alone)
-        return jax.tree.map(lambda leaf: np.asarray(leaf) if _is_array(leaf) else leaf, params)
+        return _chunk.put_together(self.objective, *alone)
 
 
-def _where_rows(mask: Bool[Array, " rows"], yes: Array, no: Array) -> Array:
-    return jnp.where(mask.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array)
+def _where_rows(mask: NDArray[np.bool_], yes: NDArray[Any], no: NDArray[Any]) -> NDArray[Any]:
+    return np.where(mask.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
 
 
 def _n_rows(data: PyTree[Any]) -> int:

@@ -41,6 +41,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
+import equinox as eqx
 import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -154,7 +155,8 @@ def nonlinear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Bu
     n = rows[0].shape[1]
     objective = InterventionalObjective(n, _shares(rows), assignment)
     keys = jax.random.split(jax.random.key(budget.seed), budget.n_restarts)
-    starts = [objective.init(key) for key in keys]
+    draw = eqx.filter_jit(objective.init)
+    starts = [draw(key) for key in keys]
     if len(starts) > 1 and assignment.graph is None and len(rows) > n > 1:
         starts[-1] = _at_a_linear_map(starts[-1], rows, assignment, budget.seed)
     fit = fit_flow(
