@@ -227,6 +227,12 @@ def test_results_show_each_study(extension: Any, tmp_path: Path):
     assert "100 seeds" in pages["one"]
 
 
+def test_long_heads_of_columns_may_break(extension: Any):
+    broken = "Nonlinear<wbr>Intervention<wbr>CRL<wbr>[known targets]"
+    assert extension.breakable("NonlinearInterventionCRL[known targets]") == broken
+    assert extension.breakable("PCABaseline") == "PCABaseline"
+
+
 def test_results_refuse_a_summary_of_no_study(extension: Any, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "summary.json").write_text("[]")

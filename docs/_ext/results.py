@@ -6,6 +6,7 @@ Sphinx reads its sources, and are not kept in the repository.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ NOTHING_YET = "No results are stored yet."
 READING = """## Reading the tables
 
 - Each line is one metric in one setting; the last line of a setting is the time to fit, in seconds.
+- Settings that differ in many parameters share one column: it names what differs from the usual
+  setting, which stands above the table. A parameter with a dash is not set there.
 - *chance* is what a random rotation of the whitened latents scores;
   [Choosing a method](../choosing.md#how-to-read-chance-levels) says how to read it.
 - *paper* columns hold published values; the other columns are ours, on worlds drawn by the process
@@ -48,7 +51,14 @@ def read_table(path: Path) -> ComparisonTable:
 def study_page(table: ComparisonTable) -> str:
     """Return title, source, table and notes of a study."""
     section = table.to_markdown().replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    for name in table.columns:
+        section = section.replace(f" {name} |", f" {breakable(name)} |")
     return section.removeprefix("#")  # the title of a page is one level above that of a section
+
+
+def breakable(name: str) -> str:
+    """Let a column be narrower than its head: a line may end between words and before a variant."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?=\[)", "<wbr>", name)
 
 
 def index_page(tables: dict[str, ComparisonTable]) -> str:

@@ -5,11 +5,11 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from crlearn.bench import Row, Study, Value, compare, run_study
+from crlearn.bench import ComparisonTable, Row, Study, Value, compare, run_study
 from crlearn.bench._table import _number
 
 MakeStudy = Callable[..., Study]
@@ -66,22 +66,25 @@ class TestWholeTexts:
 
 this test
 
+n_latents = 2, scores = estimated, n_samples = 1,000. \
+Ours: mean ± standard deviation over 3 seeds, published ± standard error.
+
 | metric | chance | paper | A_b | C |
 | --- | --- | --- | --- | --- |
 | mcc | 0.610 | 0.900 ± 0.020 | 0.700 ± 0.100 | **0.800** |
 | shd | – | 1.000 | **2.000 ± 1.500** | 3.250 ± 0 (2 failed) |
 | seconds | – | 60.0 | 0.500 | 1,234 |
 
-n_latents = 2, scores = estimated, n_samples = 1,000. \
-Ours: mean ± standard deviation over 3 seeds, published ± standard error.
-
 Nothing differs.
 """
         )
 
     def test_latex(self, study: Study, rows: list[Row]):
+        table = compare(study, rows)
+        comment, tabular = table.to_latex().split("\n", 1)
+        assert comment == f"% {table.caption}"
         assert (
-            compare(study, rows).to_latex()
+            tabular
             == r"""\begin{tabular}{lrrrr}
 \toprule
 metric & chance & paper & A\_b & C \\
@@ -236,6 +239,66 @@ class TestColumnsAndLines:
         assert [line.paper["Rehearsed"].mean for line in lines] == [1.0, 0.5]
         exact, estimated = (line.ours["Rehearsed"].mean for line in lines)
         assert exact != estimated  # each has its own parameters
+
+
+class TestManyAxes:
+    """One column names what differs from the usual setting."""
+
+    USUAL: ClassVar[dict[str, Any]] = {"a": 1, "b": 1, "c": 1, "d": "x", "e": [1, 2]}
+
+    @pytest.fixture
+    def table(self, study: Study) -> ComparisonTable:
+        others = [{"a": 1000, "b": 2}, {"c": 2, "f": True}, {"d": "y"}, {"e": [3]}]
+        settings = [{**self.USUAL, **other} for other in others]
+        without = {name: value for name, value in self.USUAL.items() if name != "e"}
+        return compare(
+            study,
+            [
+                row("A", metric, 0.5, setting={**BASE, **setting})
+                for setting in (*settings, self.USUAL, without)
+                for metric in ("mcc", "shd")
+            ],
+        )
+
+    def test_settings_are_named_once(self, table: ComparisonTable):
+        assert table.axes == ["a", "b", "c", "d", "e", "f"]
+        assert table.columns[:3] == ["setting", "metric", "chance"]
+        named = [str(cells[0]) for cells in table.body]
+        assert len(named) == len(table.lines) == 3 * 6
+        assert named[::3] == [
+            "a = 1,000, b = 2",
+            "c = 2, f = True",
+            "d = y",
+            "e = [3]",
+            "usual",
+            "e = –",
+        ]
+        assert set(named[1::3] + named[2::3]) == {""}
+
+    def test_each_line_alone_knows_its_setting(self, table: ComparisonTable):
+        assert [table.cells(line)[0] for line in table.lines[6:9]] == ["d = y"] * 3
+
+    def test_the_caption_says_what_is_usual(self, table: ComparisonTable):
+        assert table.usual == {**self.USUAL, "f": None}
+        assert table.caption.startswith(
+            "Usual setting: n_latents = 2, scores = estimated, a = 1, b = 1, c = 1, d = x, "
+            "e = [1, 2]. The others are named by what differs from it. Ours: "
+        )
+
+    def test_the_caption_stands_above_the_table(self, table: ComparisonTable):
+        text = table.to_markdown()
+        assert text.index("Usual setting") < text.index("| setting | metric |")
+        assert "| d = y | mcc | 0.610 |" in text
+        assert "|  | shd | 0.610 |" in text
+
+    def test_long_names_of_settings_wrap_in_latex(self, table: ComparisonTable):
+        assert r"\begin{tabular}{p{5cm}lrrr}" in table.to_latex()
+
+    def test_a_few_axes_have_a_column_each(self, study: Study):
+        settings = [dict.fromkeys("abcd", value) for value in (1, 2)]
+        table = compare(study, [row("A", "mcc", 0.5, setting=setting) for setting in settings])
+        assert table.columns[:5] == [*"abcd", "metric"]
+        assert [cells[0] for cells in table.body] == ["1", "1", "2", "2"]
 
 
 class TestEscaping:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from crlearn.bench._study import QUARTILES, SECONDS, Study
@@ -20,6 +21,8 @@ _LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"} | {
     "–": "--",
 }
 _NOTHING = "–"
+_MOST_AXES = 4  # with a column each; more of them would push the figures out of sight
+_SETTING, _USUAL = "setting", "usual"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class ComparisonTable:
         What all settings have in common.
     axes
         The parameters in which the settings differ.
+    usual
+        These parameters in the setting that differs least from all others.
     published, methods
         Columns with the paper's values and with ours.
     lines
@@ -79,6 +84,7 @@ class ComparisonTable:
     rows: Sequence[Row]
     common: Mapping[str, Any]
     axes: Sequence[str]
+    usual: Mapping[str, Any]
     published: Sequence[str]
     methods: Sequence[str]
     lines: Sequence[Line]
@@ -88,7 +94,17 @@ class ComparisonTable:
         """The head of the table."""
         alone = len(self.published) == 1
         papers = ["paper" if alone else f"paper: {name}" for name in self.published]
-        return [*self.axes, "metric", "chance", *papers, *self.methods]
+        return [*self.setting_columns, "metric", "chance", *papers, *self.methods]
+
+    @property
+    def names_differences(self) -> bool:
+        """Whether one column names what differs from the usual setting: the axes are many."""
+        return len(self.axes) > _MOST_AXES
+
+    @property
+    def setting_columns(self) -> list[str]:
+        """The head of the columns that say which setting it is."""
+        return [_SETTING] if self.names_differences else list(self.axes)
 
     @property
     def n(self) -> int:
@@ -104,7 +120,7 @@ class ComparisonTable:
     def cells(self, line: Line) -> list[Value | str]:
         """Return the cells of a line in the order of the columns."""
         return [
-            *(_shown(line.setting.get(axis)) for axis in self.axes),
+            *self._setting_cells(line.setting),
             line.metric,
             line.chance,
             *(line.paper[name] for name in self.published),
@@ -112,28 +128,44 @@ class ComparisonTable:
         ]
 
     @property
+    def body(self) -> list[list[Value | str]]:
+        """The cells of all lines; a setting that one column names is named in its first line."""
+        if not self.names_differences:
+            return [self.cells(line) for line in self.lines]
+        rows = []
+        for _, lines in groupby(self.lines, key=lambda line: line.setting):
+            first, *others = map(self.cells, lines)
+            rows += [first, *(["", *other[1:]] for other in others)]
+        return rows
+
+    @property
     def caption(self) -> str:
-        """What the numbers are."""
-        common = ", ".join(f"{name} = {_shown(value)}" for name, value in self.common.items())
+        """What the settings have in common, and what the numbers are."""
         spread = f", published ± {self.study.spread}" if self.published else ""
         ours = f"Ours: mean {self.spread_of_ours} over {self.n} seeds{spread}."
-        return f"{common}. {ours}" if common else ours
+        if self.names_differences:
+            usual = {name: value for name, value in self.usual.items() if value is not None}
+            return (
+                f"Usual setting: {_listed({**self.common, **usual})}. The others are named by what "
+                f"differs from it. {ours}"
+            )
+        return f"{_listed(self.common)}. {ours}" if self.common else ours
 
     def to_markdown(self) -> str:
         """Return title, source, table and notes as Markdown."""
-        body = _markdown(
-            self.columns, [[_bold(cell, "**") for cell in self.cells(line)] for line in self.lines]
-        )
-        parts = [f"## {self.study.title}", self.study.source, body, self.caption, self.study.notes]
+        body = _markdown(self.columns, [[_bold(cell, "**") for cell in row] for row in self.body])
+        parts = [f"## {self.study.title}", self.study.source, self.caption, body, self.study.notes]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def to_latex(self) -> str:
-        """Return the table as LaTeX; it needs the package booktabs."""
-        rows = [[_latex(cell) for cell in self.cells(line)] for line in self.lines]
-        numbers = len(self.columns) - len(self.axes) - 1
+        """Return the table as LaTeX, its caption as a comment; it needs the package booktabs."""
+        rows = [[_latex(cell) for cell in row] for row in self.body]
+        settings = "p{5cm}" if self.names_differences else "l" * len(self.axes)
+        numbers = "r" * (len(self.columns) - len(self.setting_columns) - 1)
         return "\n".join(
             [
-                rf"\begin{{tabular}}{{{'l' * (len(self.axes) + 1)}{'r' * numbers}}}",
+                f"% {self.caption}",
+                rf"\begin{{tabular}}{{{settings}l{numbers}}}",
                 r"\toprule",
                 " & ".join(map(_latex, self.columns)) + r" \\",
                 r"\midrule",
@@ -158,6 +190,12 @@ class ComparisonTable:
             )
         return text.getvalue()
 
+    def _setting_cells(self, setting: Mapping[str, Any]) -> list[str]:
+        if not self.names_differences:
+            return [_shown(setting.get(axis)) for axis in self.axes]
+        names = _differing(self.axes, setting, self.usual)
+        return [_listed({name: setting.get(name) for name in names}) or _USUAL]
+
 
 def compare(study: Study, rows: Sequence[Row]) -> ComparisonTable:
     """Put the paper's values and ours side by side."""
@@ -170,10 +208,28 @@ def compare(study: Study, rows: Sequence[Row]) -> ComparisonTable:
         rows=rows,
         common=common,
         axes=axes,
+        usual=_usual(axes, settings),
         published=_published_columns(study, settings),
         methods=list(dict.fromkeys(row.method for row in rows)),
         lines=[line for setting in settings for line in _lines(study, setting, rows)],
     )
+
+
+def _usual(axes: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the setting from which the others differ in the fewest parameters."""
+    if not settings:
+        return {}
+    usual = min(
+        settings,
+        key=lambda setting: sum(len(_differing(axes, other, setting)) for other in settings),
+    )
+    return {axis: usual.get(axis) for axis in axes}
+
+
+def _differing(
+    axes: Sequence[str], setting: Mapping[str, Any], other: Mapping[str, Any]
+) -> list[str]:
+    return [axis for axis in axes if setting.get(axis) != other.get(axis)]
 
 
 def _published_columns(study: Study, settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -255,6 +311,10 @@ def _shown(value: Any) -> str:
     if value is None:
         return _NOTHING
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _listed(setting: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {_shown(value)}" for name, value in setting.items())
 
 
 def _number(value: float) -> str:

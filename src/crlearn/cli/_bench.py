@@ -161,9 +161,6 @@ def _show_table(sweep: Sweep):
             "makes them anew."
         )
     comparison = compare(sweep.study, sweep.summary())
-    _show.show_lines(
-        comparison.columns,
-        [[str(cell) for cell in comparison.cells(line)] for line in comparison.lines],
-    )
     _show.say(comparison.caption)
+    _show.show_lines(comparison.columns, [[str(cell) for cell in row] for row in comparison.body])
     return comparison

@@ -7,7 +7,6 @@ the papers. `WORLDS` holds them all by name, as the command line lists them.
 
 from collections.abc import Callable
 
-from crlearn.data._broken import make_broken
 from crlearn.data._convert import (
     TABLE_TYPES,
     from_anndata,
@@ -21,7 +20,7 @@ from crlearn.data._convert import (
     write_table,
 )
 from crlearn.data._dataset import Dataset, Truth
-from crlearn.data._graphs import (
+from crlearn.data.model._graphs import (
     chain,
     empty,
     erdos_renyi,
@@ -31,16 +30,9 @@ from crlearn.data._graphs import (
     make_graph,
     y_graph,
 )
-from crlearn.data._images import BallRendering, make_ball_images
-from crlearn.data._interventional import (
-    make_coupled_interventional,
-    make_linear_interventional,
-    make_multi_domain,
-    make_multi_node,
-)
-from crlearn.data._interventions import Intervention
-from crlearn.data._layer import Layer
-from crlearn.data._mechanisms import (
+from crlearn.data.model._interventions import Intervention
+from crlearn.data.model._layer import Layer
+from crlearn.data.model._mechanisms import (
     MLP,
     Linear,
     Mechanism,
@@ -51,7 +43,7 @@ from crlearn.data._mechanisms import (
     TanhCubic,
     random_mechanism,
 )
-from crlearn.data._mixing import (
+from crlearn.data.model._mixing import (
     Mixing,
     curved_mixing,
     leaky_relu_mixing,
@@ -62,8 +54,8 @@ from crlearn.data._mixing import (
     tanh_mlp_mixing,
     wide_mlp_mixing,
 )
-from crlearn.data._node import Node
-from crlearn.data._noise import (
+from crlearn.data.model._node import Node
+from crlearn.data.model._noise import (
     Exponential,
     Gaussian,
     Gumbel,
@@ -73,10 +65,18 @@ from crlearn.data._noise import (
     Uniform,
     make_noise,
 )
-from crlearn.data._observational import make_observational, make_sparse_mixture
-from crlearn.data._scm import SCM, make_scm
-from crlearn.data._segments import make_latent_anm, make_segments
-from crlearn.data._worlds import make_world, simulate
+from crlearn.data.model._scm import SCM, make_scm
+from crlearn.data.worlds._broken import make_broken
+from crlearn.data.worlds._images import BallRendering, make_ball_images
+from crlearn.data.worlds._interventional import (
+    make_coupled_interventional,
+    make_linear_interventional,
+    make_multi_domain,
+    make_multi_node,
+)
+from crlearn.data.worlds._observational import make_observational, make_sparse_mixture
+from crlearn.data.worlds._segments import make_latent_anm, make_segments
+from crlearn.data.worlds._world import make_world, simulate
 
 # Every world by name: what the command line and the studies may ask for.
 WORLDS: dict[str, Callable[..., Dataset]] = {

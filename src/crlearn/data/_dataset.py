@@ -13,8 +13,8 @@ from crlearn.data._random import RandomState
 from crlearn.tags import stored
 
 if TYPE_CHECKING:
-    from crlearn.data._mixing import Mixing
-    from crlearn.data._scm import SCM
+    from crlearn.data.model._mixing import Mixing
+    from crlearn.data.model._scm import SCM
 
 _ROWS_PER_BLOCK = 8192
 

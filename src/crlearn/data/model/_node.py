@@ -8,8 +8,8 @@ import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.data._mechanisms import Mechanism
-from crlearn.data._noise import Noise, as_leaf, check_axes
+from crlearn.data.model._mechanisms import Mechanism
+from crlearn.data.model._noise import Noise, as_leaf, check_axes
 from crlearn.tags import stored
 
 

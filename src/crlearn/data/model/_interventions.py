@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crlearn.data._mechanisms import Scaled, as_mechanism
-from crlearn.data._node import Node
-from crlearn.data._noise import Fixed
+from crlearn.data.model._mechanisms import Scaled, as_mechanism
+from crlearn.data.model._node import Node
+from crlearn.data.model._noise import Fixed
 
 PerTarget = float | Sequence[float] | None
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from crlearn import load
 from crlearn.data import BallRendering, chain, full, make_ball_images, make_mixing, make_world
-from crlearn.data._images import _truncated_normal
+from crlearn.data.worlds._images import _truncated_normal
 from crlearn.persist import save
 
 RED = (0.9, 0.09, 0.09)
@@ -102,7 +102,7 @@ class TestRendering:
     def test_blocks_do_not_show(self, monkeypatch):
         draw, Z = BallRendering(2, 16), np.random.default_rng(1).random((10, 4))
         whole = draw(Z)
-        monkeypatch.setattr("crlearn.data._images._IMAGES_PER_BLOCK", 3)
+        monkeypatch.setattr("crlearn.data.worlds._images._IMAGES_PER_BLOCK", 3)
         np.testing.assert_array_equal(draw(Z), whole)
         assert whole.dtype == np.float32
         assert draw(Z[:0]).shape == (0, draw.n_features)

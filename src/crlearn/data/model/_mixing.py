@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crlearn.data._layer import Layer
 from crlearn.data._random import RandomState, haar_orthonormal, invertible_uniform
+from crlearn.data.model._layer import Layer
 from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]

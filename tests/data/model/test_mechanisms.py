@@ -18,7 +18,7 @@ from crlearn.data import (
     TanhCubic,
     random_mechanism,
 )
-from crlearn.data._mechanisms import as_mechanism
+from crlearn.data.model._mechanisms import as_mechanism
 
 KINDS = [
     "linear",

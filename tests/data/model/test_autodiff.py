@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crlearn.data import _autodiff
+from crlearn.data.model import _autodiff
 
 
 def cubic(row):

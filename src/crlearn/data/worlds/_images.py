@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from crlearn.data._dataset import Dataset, Truth
-from crlearn.data._graphs import make_graph
-from crlearn.data._interventions import Intervention
-from crlearn.data._layer import Layer
-from crlearn.data._mixing import Mixing
 from crlearn.data._random import RandomState, independent_seeds
-from crlearn.data._scm import SCM, make_scm
-from crlearn.data._worlds import Secrecy, Sizes, samples_by_environment, target_matrix
+from crlearn.data.model._graphs import make_graph
+from crlearn.data.model._interventions import Intervention
+from crlearn.data.model._layer import Layer
+from crlearn.data.model._mixing import Mixing
+from crlearn.data.model._scm import SCM, make_scm
+from crlearn.data.worlds._world import Secrecy, Sizes, samples_by_environment, target_matrix
 from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]

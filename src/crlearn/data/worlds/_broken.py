@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.data._dataset import Dataset
-from crlearn.data._interventional import (
+from crlearn.data._random import RandomState, independent_seeds
+from crlearn.data.worlds._interventional import (
     make_linear_interventional,
     make_multi_domain,
     make_multi_node,
 )
-from crlearn.data._observational import make_observational
-from crlearn.data._random import RandomState, independent_seeds
-from crlearn.data._segments import make_segments
+from crlearn.data.worlds._observational import make_observational
+from crlearn.data.worlds._segments import make_segments
 
 Matrix = NDArray[np.floating]
 Rng = np.random.Generator

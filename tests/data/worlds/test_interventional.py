@@ -78,7 +78,7 @@ def test_models_are_not_filtered_when_told_so():
 
 
 def test_impossible_visibility_is_reported(monkeypatch):
-    monkeypatch.setattr("crlearn.data._interventional._MOST_DRAWS", 3)
+    monkeypatch.setattr("crlearn.data.worlds._interventional._MOST_DRAWS", 3)
     with pytest.raises(ValueError, match=r"3 models were drawn.* min_edge_effect=1000"):
         make_linear_interventional(4, 4, 10, graph="full", min_edge_effect=1000, random_state=0)
 

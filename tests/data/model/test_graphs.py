@@ -14,7 +14,7 @@ from crlearn.data import (
     make_graph,
     y_graph,
 )
-from crlearn.data._graphs import GRAPH_KINDS
+from crlearn.data.model._graphs import GRAPH_KINDS
 from crlearn.graph import check_dag
 
 

@@ -15,9 +15,9 @@ import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.data import _autodiff
-from crlearn.data._noise import as_leaf, check_axes
 from crlearn.data._random import RandomState, invertible_uniform, signed_uniform
+from crlearn.data.model import _autodiff
+from crlearn.data.model._noise import as_leaf, check_axes
 from crlearn.tags import stored
 
 STEP_HEIGHTS = (1.0, 3.0)

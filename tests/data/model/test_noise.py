@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from crlearn.data import Gaussian, make_noise
-from crlearn.data._noise import NOISE_FAMILIES, Fixed
+from crlearn.data.model._noise import NOISE_FAMILIES, Fixed
 
 SCIPY: dict[str, Any] = {
     "gaussian": stats.norm(),

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crlearn.data._dataset import Dataset, Truth
-from crlearn.data._graphs import make_graph
-from crlearn.data._mixing import Mixing, leaky_relu_mixing, make_mixing
 from crlearn.data._random import RandomState, independent_seeds
-from crlearn.data._scm import make_scm
-from crlearn.data._worlds import make_world, observe
+from crlearn.data.model._graphs import make_graph
+from crlearn.data.model._mixing import Mixing, leaky_relu_mixing, make_mixing
+from crlearn.data.model._scm import make_scm
+from crlearn.data.worlds._world import make_world, observe
 
 _MOST_DRAWS = 1000
 

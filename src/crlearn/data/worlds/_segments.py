@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crlearn.data._dataset import Dataset
-from crlearn.data._graphs import make_graph
-from crlearn.data._mechanisms import MLP, STEP_HEIGHTS, random_steps
-from crlearn.data._mixing import Mixing, leaky_relu_mixing, make_mixing
-from crlearn.data._node import Node
-from crlearn.data._noise import make_noise
 from crlearn.data._random import RandomState, independent_seeds, signed_uniform
-from crlearn.data._scm import SCM
-from crlearn.data._worlds import Sizes, sample_environments
+from crlearn.data.model._graphs import make_graph
+from crlearn.data.model._mechanisms import MLP, STEP_HEIGHTS, random_steps
+from crlearn.data.model._mixing import Mixing, leaky_relu_mixing, make_mixing
+from crlearn.data.model._node import Node
+from crlearn.data.model._noise import make_noise
+from crlearn.data.model._scm import SCM
+from crlearn.data.worlds._world import Sizes, sample_environments
 
 
 def make_latent_anm(

@@ -15,7 +15,7 @@ from crlearn.data import (
     full,
     make_scm,
 )
-from crlearn.data._noise import NOISE_FAMILIES
+from crlearn.data.model._noise import NOISE_FAMILIES
 
 MECHANISMS = {
     "linear": "linear",

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crlearn.data._dataset import Dataset, Truth
-from crlearn.data._graphs import make_graph
-from crlearn.data._interventions import Intervention
-from crlearn.data._mixing import Mixing, make_mixing
 from crlearn.data._random import RandomState, independent_seeds
-from crlearn.data._scm import SCM, make_scm
+from crlearn.data.model._graphs import make_graph
+from crlearn.data.model._interventions import Intervention
+from crlearn.data.model._mixing import Mixing, make_mixing
+from crlearn.data.model._scm import SCM, make_scm
 
 Sizes = int | Sequence[int]
 Secrecy = Literal["hidden", "known"]

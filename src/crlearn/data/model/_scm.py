@@ -11,12 +11,12 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crlearn.data import _autodiff
-from crlearn.data._interventions import Intervention
-from crlearn.data._mechanisms import Linear, Mechanism, Scaled, as_mechanism, random_mechanism
-from crlearn.data._node import Node
-from crlearn.data._noise import make_noise
 from crlearn.data._random import RandomState
+from crlearn.data.model import _autodiff
+from crlearn.data.model._interventions import Intervention
+from crlearn.data.model._mechanisms import Linear, Mechanism, Scaled, as_mechanism, random_mechanism
+from crlearn.data.model._node import Node
+from crlearn.data.model._noise import make_noise
 from crlearn.graph import check_dag, topological_order
 from crlearn.tags import stored
 

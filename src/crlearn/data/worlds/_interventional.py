@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crlearn.data._dataset import Dataset
-from crlearn.data._graphs import make_graph
-from crlearn.data._interventions import Intervention
-from crlearn.data._layer import Layer
-from crlearn.data._mixing import Mixing, make_mixing
 from crlearn.data._random import RandomState, independent_seeds
-from crlearn.data._scm import SCM, make_scm
-from crlearn.data._worlds import Secrecy, Sizes, simulate
+from crlearn.data.model._graphs import make_graph
+from crlearn.data.model._interventions import Intervention
+from crlearn.data.model._layer import Layer
+from crlearn.data.model._mixing import Mixing, make_mixing
+from crlearn.data.model._scm import SCM, make_scm
+from crlearn.data.worlds._world import Secrecy, Sizes, simulate
 
 GraphLike = str | ArrayLike | nx.DiGraph
 MechanismLike = str | Callable[[Any], Any]

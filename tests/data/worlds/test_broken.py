@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crlearn.data import WORLDS, make_broken
-from crlearn.data._broken import BREAKS
+from crlearn.data.worlds._broken import BREAKS
 
 
 def world(broken: str = "nothing", **options: Any) -> Any:
