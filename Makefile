@@ -27,6 +27,7 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/linear_interventions.py
 	$(BIN)/python benchmarks/observational.py
 	$(BIN)/python benchmarks/empirical_bayes.py
+	$(BIN)/python benchmarks/nonlinear_interventions.py --worlds 2 --processes 2
 
 clean:
 	rm -rf $(VENV) demo docs/_build docs/api/generated docs/gallery docs/results
