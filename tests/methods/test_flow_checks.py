@@ -20,14 +20,15 @@ TWO_EACH = np.array([[0, 0], [1, 0], [0, 1], [1, 0], [0, 1]], dtype=bool)
 
 
 def test_guarantees():
-    two = guarantee_of(TWO_EACH, None, linear=False)
+    two = guarantee_of(TWO_EACH, None, linear=False, least_effect=0.005)
     assert (two.latents, two.graph) == ("elementwise", "exact")
     assert "two different ones for each latent" in two.text
-    assert (
-        "is enough under such an assumption" in guarantee_of(TWO_EACH[:4], None, linear=False).text
-    )
-    assert guarantee_of(TWO_EACH[:3], None, linear=True).latents == "scale"
-    some = guarantee_of(TWO_EACH[:2], ("a", "b"), linear=False)
+    assert "causes that explain less than 1% of" in two.text
+    one = guarantee_of(TWO_EACH[:4], None, linear=False, least_effect=None)
+    assert "is enough under such an assumption" in one.text
+    assert "the graph as it was given" in one.text
+    assert guarantee_of(TWO_EACH[:3], None, linear=True, least_effect=0.02).latents == "scale"
+    some = guarantee_of(TWO_EACH[:2], ("a", "b"), linear=False, least_effect=0.005)
     assert (some.latents, some.graph) == ("span", "none")
     assert "no environment intervenes on b" in some.text
 

@@ -25,27 +25,21 @@ _LARGE_GAP = 0.1  # nats a row of held-out likelihood
 _SAME_LATENTS = 0.9
 _COVERAGE = "every latent is intervened on"
 
-GUARANTEE = Guarantee(
-    latents="elementwise",
-    graph="exact",
-    text="each latent up to an invertible function of its own and order, and the exact graph, if "
-    "the mixing is smooth and one to one, and each environment but the reference cuts one latent "
-    "off its causes, two different ones for each latent",
+_TWO = (
+    "each latent up to an invertible function of its own and order, and {graph}, if the mixing is "
+    "smooth and one to one, and each environment but the reference cuts one latent off its causes, "
+    "two different ones for each latent"
 )
-ONE_GUARANTEE = Guarantee(
-    latents="elementwise",
-    graph="exact",
-    text="each latent up to an invertible function of its own and order, and the exact graph, if "
-    "the mixing is smooth and one to one, each environment but the reference cuts one latent off "
-    "its causes, and mechanisms add noise that is near Gaussian: one intervention for each latent "
-    "is enough under such an assumption only",
+_ONE = (
+    "each latent up to an invertible function of its own and order, and {graph}, if the mixing is "
+    "smooth and one to one, each environment but the reference cuts one latent off its causes, and "
+    "mechanisms add noise that is near Gaussian: one intervention for each latent is enough under "
+    "such an assumption only"
 )
-LINEAR_GUARANTEE = Guarantee(
-    latents="scale",
-    graph="exact",
-    text="each latent up to scale and order, and the exact graph, if the mixing is smooth and one "
-    "to one, latents are linear and Gaussian, and each environment but the reference cuts one "
-    "latent off its causes",
+_LINEAR = (
+    "each latent up to scale and order, and {graph}, if the mixing is smooth and one to one, "
+    "latents are linear and Gaussian, and each environment but the reference cuts one latent off "
+    "its causes"
 )
 
 
@@ -66,18 +60,45 @@ class Restarts(Protocol):
     def retried(self) -> int: ...
 
 
-def guarantee_of(own: BoolMatrix, names: Sequence[str] | None, *, linear: bool) -> Guarantee:
+def guarantee_of(
+    own: BoolMatrix, names: Sequence[str] | None, *, linear: bool, least_effect: float | None
+) -> Guarantee:
+    """Say what is recovered.
+
+    Parameters
+    ----------
+    own
+        Which environment intervenes on which latent.
+    names
+        Of the latents.
+    linear
+        Whether mechanisms are.
+    least_effect
+        Nats a row that a cause explains beyond the others, if it is to be found; None: the graph
+        was known.
+    """
     counts = own.sum(axis=0)
-    full = LINEAR_GUARANTEE if linear else GUARANTEE if counts.min() >= 2 else ONE_GUARANTEE
+    words = _LINEAR if linear else _TWO if counts.min() >= 2 else _ONE
+    text = words.format(graph=_graph_in_words(least_effect))
     if counts.all():
-        return full
+        return Guarantee("scale" if linear else "elementwise", "exact", text)
     hidden = _listed(counts == 0, names)
     return Guarantee(
         latents="span",
         graph="none",
-        text=f"for the latents that were intervened on: {full.text}; no environment intervenes on "
+        text=f"for the latents that were intervened on: {text}; no environment intervenes on "
         f"{hidden}, which are recovered only together, mixed with each other and their ancestors",
         accounts_for=(_COVERAGE,),
+    )
+
+
+def _graph_in_words(least_effect: float | None) -> str:
+    if least_effect is None:
+        return "the graph as it was given"
+    share = 1 - np.exp(-2 * least_effect)
+    return (
+        f"the exact graph, but for causes that explain less than {share:.0%} of what the others "
+        "leave of a latent's variance"
     )
 
 

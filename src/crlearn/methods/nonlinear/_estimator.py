@@ -292,7 +292,7 @@ def nonlinear_intervention_crl(
     columns = _columns(latents, assignment)
     own = latents.own[:, columns]
     covered = np.asarray(own.any(axis=0))
-    adjacency = latents.before
+    adjacency, least = latents.before, None
     if known_graph is None:
         least = _LEAST_LINEAR_EFFECT if linear else _LEAST_EFFECT
         adjacency = regressions.parents(latents.before, latents.own, least)
@@ -300,7 +300,7 @@ def nonlinear_intervention_crl(
     return Result(
         encoder=Composed(reduced.encoder, encoder),
         decoder=ComposedDecoder(FlowInverse(encoder), reduced.decoder),
-        guarantee=guarantee_of(own, names, linear=linear),
+        guarantee=guarantee_of(own, names, linear=linear, least_effect=least),
         adjacency=adjacency[np.ix_(columns, columns)] & covered & covered[:, None],
         targets=own[np.argsort(order)],
         names=names,
