@@ -371,7 +371,8 @@ class TestBadInput:
         assert check.detail.startswith("1 of 5 columns of X (at 2, from 0) are constant")
         other = X.copy()
         other[:, 2] = 8.0
-        np.testing.assert_array_equal(model.transform(other), model.transform(X))
+        # Up to rounding: some processors add up rows in an order that hangs on their place.
+        np.testing.assert_allclose(model.transform(other), model.transform(X), rtol=0, atol=1e-9)
 
     @pytest.mark.parametrize("scale", [1e12, 1e-12, 1e200, 1e-200])
     def test_units_do_not_matter(self, estimator: Any, world: Any, once: Any, scale: float):

@@ -106,7 +106,11 @@ class TestTheSearch:
         monkeypatch.setattr(_search, "_ROWS_OF_THE_SEARCH", len(chain.model.y))
         for n_threads in (1, 3):
             monkeypatch.setattr(_search, "cpu_count", lambda n=n_threads: n)
-            assert_same_bits(fitted(chain.model.y), fit)
+            found = fitted(chain.model.y)
+            assert found.graph == fit.graph
+            # Up to rounding: sums may hang on where a processor finds arrays in memory.
+            np.testing.assert_allclose(found.H, fit.H, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(found.score, fit.score)
 
     def test_more_rows_decide_and_all_are_fitted(
         self, chain: Any, fit: Fit, monkeypatch: pytest.MonkeyPatch
