@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.flows import FlowFit, NodeRegressions
+from crlearn.flows import NodeRegressions
 from crlearn.methods._flow_checks import (
     coverage_check,
     guarantee_of,
@@ -14,8 +14,9 @@ from crlearn.methods._flow_checks import (
     structure_checks,
     training_checks,
 )
+from crlearn.train import Training
 
-FIT = FlowFit(Any, Any, 1.0, (), (), {"epoch": np.arange(3)}, "max_epochs", 0, 0)  # pyright: ignore
+FIT = Training(None, 1.0, {"epoch": np.arange(3)}, "max_epochs", 0, 0)
 TWO_EACH = np.array([[0, 0], [1, 0], [0, 1], [1, 0], [0, 1]], dtype=bool)
 
 

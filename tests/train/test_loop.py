@@ -10,7 +10,7 @@ import pytest
 
 from crlearn.config import config_context
 from crlearn.exceptions import CorruptFileError, DivergenceError
-from crlearn.train import Settings, train
+from crlearn.train import Settings, compared, train
 
 SETTINGS = Settings(
     max_epochs=12, batch_size=32, learning_rate=0.05, patience=None, validation_fraction=0.2
@@ -143,6 +143,18 @@ def test_the_other_restarts_come_back_best_first(race: float):
     assert deep == sorted(deep, reverse=True)  # those in the deeper valley come first
     assert any(deep)
     assert not all(deep)
+
+
+def test_restarts_are_compared_with_the_answer():
+    settings = replace(SETTINGS, n_restarts=4, race=1.0, max_epochs=20)
+    training = train(TwoValleys(), regression_data(100), settings, seed=3)
+    found = compared(training, lambda one, other: float(one["slope"][0] * other["slope"][0]))
+    slope = training.params["slope"][0]
+    assert found.agreements == tuple(
+        float(slope * params["slope"][0]) for params in training.runners_up
+    )
+    losses = sorted(training.history["restart_loss"])
+    assert found.gaps == pytest.approx([loss - losses[0] for loss in losses[1:]])
 
 
 def test_one_restart_has_no_other():

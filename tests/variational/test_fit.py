@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crlearn.variational import EvidenceBound, PriorFit, Rows, fit_prior, straight_start
+from crlearn.train import Training
+from crlearn.variational import EvidenceBound, Rows, fit_prior, straight_start
 
 OBJECTIVE = EvidenceBound(
     n_features=2,
@@ -21,7 +22,7 @@ TURNED = np.array([[0.6, 0.8], [-0.8, 0.6]])
 
 
 @pytest.fixture(scope="module")
-def fit() -> PriorFit:
+def fit() -> Training:
     """Two restarts: one at the truth, one turned away from it, and hardly any training."""
     rng, codes = np.random.default_rng(0), np.arange(600) % 2
     z = rng.normal(size=(600, 2))
@@ -38,13 +39,13 @@ def fit() -> PriorFit:
     return fit_prior(OBJECTIVE, starts, training, held_out, n_steps=20, seed=0)
 
 
-def test_the_best_restart_is_the_answer(fit: PriorFit):
+def test_the_best_restart_is_the_answer(fit: Training):
     first, second = fit.history["restart_loss"]
     assert fit.loss == second < first
     assert fit.gaps == (pytest.approx(first - second),)
     assert fit.stopped == "max_epochs"
 
 
-def test_restarts_are_compared_latent_by_latent(fit: PriorFit):
+def test_restarts_are_compared_latent_by_latent(fit: Training):
     assert len(fit.agreements) == 1
     assert 0.3 < fit.agreements[0] < 0.95

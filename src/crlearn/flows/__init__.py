@@ -7,7 +7,7 @@ brought to as many numbers as there are latents first.
 from crlearn.flows._autoencoder import Autoencoder, learn_autoencoder
 from crlearn.flows._coupling import CouplingFlow
 from crlearn.flows._densities import Densities
-from crlearn.flows._fit import FlowFit, fit_flow
+from crlearn.flows._fit import fit_flow
 from crlearn.flows._gaussian import GaussianObjective
 from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoencoder
 from crlearn.flows._interventional import InterventionalObjective, Parameters
@@ -27,7 +27,6 @@ __all__ = [
     "Autoencoder",
     "CouplingFlow",
     "Densities",
-    "FlowFit",
     "Folds",
     "GaussianObjective",
     "ImageAutoencoder",

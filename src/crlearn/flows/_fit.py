@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -12,45 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from crlearn.flows._smooth import SmoothFlow
 from crlearn.nets import evaluate
-from crlearn.train import Objective, Settings, train
+from crlearn.train import Objective, Settings, Training, compared, train
 
 Matrix = NDArray[np.floating]
 
 _HELD_OUT = 0.1
 _MOST_HELD_OUT = 2000  # rows of an environment
-
-
-@dataclass(frozen=True, eq=False)
-class FlowFit:
-    """A trained flow.
-
-    Attributes
-    ----------
-    flow
-        The best restart's.
-    params
-        All parameters of that restart.
-    loss
-        Minus its held-out log-likelihood a row, up to a constant.
-    agreements, gaps
-        Of the other restarts, the best first: correlation of their latents with the answer's (those
-        that are fitted to them, if an affine map is left open), and the nats a row by which their
-        held-out likelihood is lower.
-    history, stopped, skipped_steps, retried
-        See `crlearn.train.Training`.
-    """
-
-    flow: SmoothFlow
-    params: Any
-    loss: float
-    agreements: tuple[float, ...]
-    gaps: tuple[float, ...]
-    history: Mapping[str, NDArray[Any]]
-    stopped: str
-    skipped_steps: int
-    retried: int
 
 
 def fit_flow(
@@ -66,8 +33,8 @@ def fit_flow(
     affine: bool = False,
     checkpoint: str | Path | None = None,
     description: str = "flow",
-) -> FlowFit:
-    """Train restarts of a flow.
+) -> Training:
+    """Train restarts of a flow, and compare them: their agreement is a correlation of latents.
 
     Parameters
     ----------
@@ -109,21 +76,12 @@ def fit_flow(
         checkpoint=checkpoint,
         description=description,
     )
-    losses = np.sort(found.history["restart_loss"])
     some = held_out.reshape(-1, held_out.shape[-1])
-    answer = evaluate(found.params.flow, some)
-    others = [evaluate(params.flow, some) for params in found.runners_up]
-    return FlowFit(
-        flow=found.params.flow,
-        params=found.params,
-        loss=found.loss,
-        agreements=tuple(_agreement(answer, other, affine=affine) for other in others),
-        gaps=tuple(float(loss - found.loss) for loss in losses[1 : 1 + len(others)]),
-        history=found.history,
-        stopped=found.stopped,
-        skipped_steps=found.skipped_steps,
-        retried=found.retried,
-    )
+
+    def agreement(one: Any, other: Any) -> float:
+        return _agreement(evaluate(one.flow, some), evaluate(other.flow, some), affine=affine)
+
+    return compared(found, agreement)
 
 
 def side_by_side(

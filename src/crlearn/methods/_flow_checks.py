@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.flows import NodeRegressions
 from crlearn.result import Check, Guarantee
+from crlearn.train import Training
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -41,23 +42,6 @@ _LINEAR = (
     "latents are linear and Gaussian, and each environment but the reference cuts one latent off "
     "its causes"
 )
-
-
-class Restarts(Protocol):
-    """What a training says of its restarts and its end; see `crlearn.flows.FlowFit`."""
-
-    @property
-    def agreements(self) -> tuple[float, ...]: ...
-    @property
-    def gaps(self) -> tuple[float, ...]: ...
-    @property
-    def history(self) -> Mapping[str, NDArray[Any]]: ...
-    @property
-    def stopped(self) -> str: ...
-    @property
-    def skipped_steps(self) -> int: ...
-    @property
-    def retried(self) -> int: ...
 
 
 def guarantee_of(
@@ -148,7 +132,7 @@ def structure_checks(
     )
 
 
-def restarts_check(fit: Restarts, same: float = _SAME_LATENTS) -> Check:
+def restarts_check(fit: Training, same: float = _SAME_LATENTS) -> Check:
     """Check that another restart has the latents of the answer, to a correlation of `same`."""
     name = "restarts agree"
     if not fit.agreements:
@@ -164,7 +148,7 @@ def restarts_check(fit: Restarts, same: float = _SAME_LATENTS) -> Check:
     return Check(name, None, f"{detail}: one restart alone came to the answer; more would tell")
 
 
-def training_checks(fit: Restarts) -> tuple[Check, ...]:
+def training_checks(fit: Training) -> tuple[Check, ...]:
     """Check that training came to its end, and that nothing in it was infinite."""
     return (
         Check(

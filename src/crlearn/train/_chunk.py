@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 _HELD_OUT_BATCHES = 4
 
 Params = PyTree[Any]
-AnyArray = Array | np.ndarray | np.generic  # of JAX inside chunks, of numpy between them
+AnyArray = Array | np.ndarray  # of JAX inside chunks, of numpy between them
 Weights = tuple[Float[AnyArray, "*restarts _"], ...]
 Batch = PyTree[Array]
 
@@ -297,7 +297,7 @@ def _with_arrays_of_jax(params: Params) -> Params:
 
 
 def _is_any_array(leaf: Any) -> bool:
-    return isinstance(leaf, AnyArray)
+    return isinstance(leaf, AnyArray | np.generic)
 
 
 def _is_trained(leaf: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -93,6 +93,9 @@ class Training:
     runners_up
         Best weights of the other restarts, the best first: those at the end of the race, where they
         were left. Restarts that diverged are not among them.
+    agreements, gaps
+        Of these, if they were `compared`: how much their answers are alike, and by how much their
+        held-out loss is larger.
     """
 
     params: PyTree[Any]
@@ -102,6 +105,8 @@ class Training:
     skipped_steps: int
     retried: int
     runners_up: tuple[PyTree[Any], ...] = ()
+    agreements: tuple[float, ...] = ()
+    gaps: tuple[float, ...] = ()
 
 
 def train(
@@ -148,6 +153,25 @@ def train(
             everything = [part for part in (data, held_out, start) if part is not None]
             file = Checkpoint(checkpoint, fingerprint(objective, settings, seed, data=everything))
         return run.to_the_end(description, file, after_chunk)
+
+
+def compared(training: Training, agreement: Callable[[Any, Any], float]) -> Training:
+    """Return a training with what its other restarts say of the answer.
+
+    Parameters
+    ----------
+    training
+        All of whose restarts were trained to the end.
+    agreement
+        Of the answer's parameters with those of another restart.
+    """
+    others = training.runners_up
+    losses = np.sort(training.history["restart_loss"])[1 : 1 + len(others)]
+    return replace(
+        training,
+        agreements=tuple(agreement(training.params, other) for other in others),
+        gaps=tuple(float(loss - training.loss) for loss in losses),
+    )
 
 
 class _Run:
@@ -246,7 +270,7 @@ class _Run:
         all_skipped = state.skipped - before.state.skipped == self.steps_per_chunk
         diverged = ~np.isfinite(losses.held_out) | all_skipped
         state, retried = self._retry_diverged(state, diverged, before.retried)
-        numbers = state.number
+        numbers = np.asarray(state.number)
         restart_loss = before.restart_loss.copy()
         restart_loss[numbers] = state.best_loss
         after = Progress(
@@ -266,8 +290,7 @@ class _Run:
             return state
         share = progress.chunks_done / self.n_chunks
         for row in range(len(state.number)):
-            alone = jax.tree.map(lambda leaf, row=row: leaf[row], (state.weights, state.fixed))
-            params = _chunk.put_together(self.objective, *alone)
+            params = self._params(state, row)
             revised = self.objective.revise(params, self._rows_to_look_at, share)
             if revised is not None:
                 state = _chunk.with_fixed(state, row, revised)
@@ -368,8 +391,10 @@ class _Run:
         rows = [row for row in np.argsort(left.loss).tolist() if np.isfinite(left.loss[row])]
         return tuple(self._params(left, row) for row in rows if row != winner)
 
-    def _params(self, restarts: Left, row: int) -> PyTree[Any]:
-        alone = jax.tree.map(lambda leaf: leaf[row], (restarts.weights, restarts.fixed))
+    def _params(self, restarts: State | Left, row: int) -> PyTree[Any]:
+        """Return the parameters of a restart, in arrays of numpy."""
+        pair = restarts.weights, restarts.fixed
+        alone = jax.tree.map(lambda leaf: np.asarray(leaf[row]), pair)
         return _chunk.put_together(self.objective, *alone)
 
 

@@ -11,7 +11,7 @@ from crlearn.variational._bound import (
     noise_variance,
     posterior,
 )
-from crlearn.variational._fit import PriorFit, fit_prior
+from crlearn.variational._fit import fit_prior
 from crlearn.variational._prior import StructuralPrior
 from crlearn.variational._start import straight_start
 
@@ -20,7 +20,6 @@ __all__ = [
     "Gaussian",
     "LinearMixing",
     "Parameters",
-    "PriorFit",
     "Rows",
     "StructuralPrior",
     "draw",

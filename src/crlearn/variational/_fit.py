@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.train import Settings, train
+from crlearn.train import Settings, Training, compared, train
 from crlearn.variational._bound import EvidenceBound, Gaussian, Parameters, Rows, posterior
 
 Matrix = NDArray[np.floating]
@@ -25,20 +22,6 @@ _LEARNING_RATE, _LEARNING_RATE_OF_NETWORKS = 5e-3, 1e-2
 _ROWS_TO_COMPARE = 2000  # of restarts
 
 
-@dataclass(frozen=True, eq=False)
-class PriorFit:
-    """A trained prior; see `crlearn.flows.FlowFit` for what it says of restarts and training."""
-
-    params: Parameters
-    loss: float
-    agreements: tuple[float, ...]
-    gaps: tuple[float, ...]
-    history: Mapping[str, NDArray[Any]]
-    stopped: str
-    skipped_steps: int
-    retried: int
-
-
 def fit_prior(
     objective: EvidenceBound,
     starts: list[Parameters],
@@ -48,8 +31,8 @@ def fit_prior(
     n_steps: int,
     seed: int,
     checkpoint: str | Path | None = None,
-) -> PriorFit:
-    """Train all restarts to the end, and compare them."""
+) -> Training:
+    """Train all restarts to the end, and compare them: latents with themselves, by correlation."""
     batch_size = min(_BATCH, len(training.x))
     settings = Settings(
         max_epochs=ceil(n_steps / (len(training.x) // batch_size)),
@@ -74,18 +57,11 @@ def fit_prior(
     )
     every = -(-len(training.x) // _ROWS_TO_COMPARE)
     some = Rows(*(jnp.asarray(part[::every]) for part in training))
-    answer, *others = (_means(params, some) for params in (found.params, *found.runners_up))
-    losses = np.sort(found.history["restart_loss"])
-    return PriorFit(
-        params=found.params,
-        loss=found.loss,
-        agreements=tuple(_agreement(answer, other) for other in others),
-        gaps=tuple(float(loss - found.loss) for loss in losses[1 : 1 + len(others)]),
-        history=found.history,
-        stopped=found.stopped,
-        skipped_steps=found.skipped_steps,
-        retried=found.retried,
-    )
+
+    def agreement(one: Parameters, other: Parameters) -> float:
+        return _agreement(_means(one, some), _means(other, some))
+
+    return compared(found, agreement)
 
 
 @eqx.filter_jit

@@ -52,7 +52,6 @@ from crlearn.config import device_name
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.flows import (
     Assignment,
-    FlowFit,
     GaussianObjective,
     InterventionalObjective,
     NodeRegressions,
@@ -94,6 +93,7 @@ from crlearn.methods.nonlinear._reduction import (
 )
 from crlearn.nets import evaluate
 from crlearn.result import Result
+from crlearn.train import Training
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -130,7 +130,7 @@ class Latents:
         ``before[i, j]``: latent i comes before latent j.
     """
 
-    fit: FlowFit
+    fit: Training
     own: BoolMatrix
     before: BoolMatrix
 
@@ -212,7 +212,7 @@ def linear_latents(rows: Sequence[Matrix], assignment: Assignment, budget: Budge
     )
     mixtures = [_encoded(free, part) for part in rows]
     found = unmixed(mixtures, assignment, budget.seed, quick=False)
-    flow = then_linear(free.flow, found.H.T, np.zeros(n))
+    flow = then_linear(free.params.flow, found.H.T, np.zeros(n))
     objective = InterventionalObjective(
         n,
         _shares(rows),
@@ -248,8 +248,8 @@ def _shares(rows: Sequence[Matrix]) -> tuple[float, ...]:
     return tuple(len(part) / total for part in rows)
 
 
-def _encoded(fit: FlowFit, rows: Matrix) -> Matrix:
-    return np.asarray(evaluate(fit.flow, rows), dtype=float)
+def _encoded(fit: Training, rows: Matrix) -> Matrix:
+    return np.asarray(evaluate(fit.params.flow, rows), dtype=float)
 
 
 def nonlinear_intervention_crl(
@@ -373,10 +373,10 @@ def _columns(latents: Latents, assignment: Assignment) -> NDArray[np.intp]:
     return np.array([*named, *(j for j in causes_first if j not in named)], dtype=np.intp)
 
 
-def _in_readable_units(fit: FlowFit, columns: NDArray[np.intp], reference: Matrix) -> FlowMap:
+def _in_readable_units(fit: Training, columns: NDArray[np.intp], reference: Matrix) -> FlowMap:
     """Give each latent mean 0 and sd 1 in the reference environment."""
     z = _encoded(fit, reference)[:, columns]
-    return FlowMap(fit.flow, columns, z.mean(axis=0), z.std(axis=0))
+    return FlowMap(fit.params.flow, columns, z.mean(axis=0), z.std(axis=0))
 
 
 class NonlinearInterventionCRL(BaseCRL):
