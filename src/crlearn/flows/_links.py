@@ -23,7 +23,12 @@ Matrix = NDArray[np.floating]
 
 _KNOTS = 1000  # of a link, at quantiles of its feature
 _UNITS = 6  # bends of a link, half of them up and half down
-_LEAST_EIGENVALUE = 1e-7
+# Eigenvalues far below this share of a feature's variance count alike, and steps are large. Tanh of
+# 100 mixtures of eight latents, 3,000 rows in 17 environments, development seeds 0 to 4: the largest
+# trailing eigenvalue is .004 to .10 (.01 to .19 with 1e-7 and steps of .02), and in the world where
+# a latent has an eigenvalue of .16 itself, no more than links leave, it is found (R2 .999, not .47).
+_LEAST_EIGENVALUE = 1e-2
+_LARGEST_STEP = 0.1
 _MOST_ROWS = 20_000  # that links are learned from
 
 
@@ -128,7 +133,7 @@ def learn_links(X: Matrix, n_latents: int, seed: int, n_steps: int = 1000) -> Li
     settings = Settings(
         max_epochs=max(1, n_steps // max(1, int(0.9 * len(rows)) // batch)),
         batch_size=batch,
-        learning_rate=2e-2,
+        learning_rate=_LARGEST_STEP,
         patience=None,
     )
     objective = LinkObjective(X.shape[1], n_latents)
