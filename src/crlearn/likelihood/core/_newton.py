@@ -103,6 +103,7 @@ def descend(
     longest: float = np.inf,
     first: Expansion | None = None,
     damping: float = _FIRST_DAMPING,
+    goal: float = np.inf,
 ) -> tuple[State, float]:
     """Minimise until a step gains less than the tolerance; return the state and its value.
 
@@ -120,10 +121,17 @@ def descend(
         Expansion at the start, if it is known.
     damping
         Of the first step: none is needed where the function is convex.
+    goal
+        Given up where all steps that are left, if each gained what the next one promises, would not
+        reach it.
     """
     state, point = start, expand(start) if first is None else first
     damping = max(damping, _LEAST_DAMPING)  # which is multiplied
     for steps_left in reversed(range(max_steps)):
+        if goal < np.inf:
+            promised = point.value - point.after(point.step(damping, longest))
+            if point.value - (steps_left + 1) * promised > goal:
+                break
         found = _lower(state, point, value, move, damping, longest)
         if found is None:
             break
