@@ -125,6 +125,20 @@ class TestDescend:
         assert bool((x != start).any()) == moves
         assert reached == bowl(x)
 
+    @pytest.mark.parametrize(("least_promise", "moves"), [(1e-3, True), (1e3, False)])
+    def test_steps_that_promise_too_little_are_not_tried(self, least_promise: float, moves: bool):
+        start = np.zeros(3)
+        x, _ = descend(
+            start,
+            expanded_bowl,
+            bowl,
+            added,
+            max_steps=1,
+            tolerance=0.0,
+            least_promise=least_promise,
+        )
+        assert bool((x != start).any()) == moves
+
     def test_nothing_to_move(self):
         empty = Expansion(1.0, np.zeros(0), np.zeros((0, 0)))
         assert empty.step().shape == (0,)

@@ -456,8 +456,8 @@ def _climbed(model: SelectedModel, H: Matrix, graph: Graph | None) -> Fit:
     Of many latents no edge is the start: one by one they would be those of a wrong encoder.
     """
     if graph is None:
-        few = model.n <= _LARGEST_FOR_ALL_GRAPHS
-        graph = _graph_at(model, H) if few else ((),) * model.n
+        no_edges: Graph = ((),) * model.n
+        graph = _graph_at(model, H) if model.n <= _LARGEST_FOR_ALL_GRAPHS else no_edges
     start = Fit(H, graph, -np.inf)
     found = climb(model, model.refitted(start, graph))
     converged = model.fitted(found.H, found.graph)

@@ -126,6 +126,7 @@ class SelectedModel:
             lambda H, step: self.scaled(moved(H, step)),
             max_steps=max_steps,
             tolerance=2 * _PRECISION,  # of a difference
+            least_promise=2 * _PRECISION,
             longest=LONGEST_STEP,
             goal=-(least_score + price) / self.n_rows,
         )
