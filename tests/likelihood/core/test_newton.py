@@ -110,6 +110,35 @@ class TestDescend:
         )
         assert reached == pytest.approx(1.0, abs=1e-6)
 
+    @pytest.mark.parametrize(("below_the_minimum", "moves"), [(-0.1, True), (0.1, False)])
+    def test_what_is_out_of_reach_is_given_up(self, below_the_minimum: float, moves: bool):
+        start, least = np.zeros(3), bowl(GOAL)
+        x, reached = descend(
+            start,
+            expanded_bowl,
+            bowl,
+            added,
+            max_steps=1,
+            tolerance=0.0,
+            goal=least - below_the_minimum,
+        )
+        assert bool((x != start).any()) == moves
+        assert reached == bowl(x)
+
+    @pytest.mark.parametrize(("least_promise", "moves"), [(1e-3, True), (1e3, False)])
+    def test_steps_that_promise_too_little_are_not_tried(self, least_promise: float, moves: bool):
+        start = np.zeros(3)
+        x, _ = descend(
+            start,
+            expanded_bowl,
+            bowl,
+            added,
+            max_steps=1,
+            tolerance=0.0,
+            least_promise=least_promise,
+        )
+        assert bool((x != start).any()) == moves
+
     def test_nothing_to_move(self):
         empty = Expansion(1.0, np.zeros(0), np.zeros((0, 0)))
         assert empty.step().shape == (0,)

@@ -239,6 +239,12 @@ def near(size: float, seed: int = 1) -> np.ndarray:
     return TRUTH + size * np.random.default_rng(seed).standard_normal((3, 3))
 
 
+@pytest.mark.parametrize(("n_environments", "each"), [(2, 100), (6, 100), (12, 50)])
+def test_many_environments_share_the_rows_of_a_search(n_environments: int, each: int):
+    parts = _search._part([np.zeros((200, 1))] * n_environments, 100)
+    assert [len(part) for part in parts] == n_environments * [each]
+
+
 class TestNonlinear:
     @pytest.mark.parametrize("n_rows", [800, 2500])
     def test_few_rows_then_more_then_all(self, monkeypatch: pytest.MonkeyPatch, n_rows: int):

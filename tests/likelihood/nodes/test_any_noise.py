@@ -220,6 +220,14 @@ class TestNonlinear:
             apart.append(without_prior + laplace.n_rows * value)
         assert apart[0] == pytest.approx(apart[1], abs=1e-3)
 
+    def test_what_is_known_of_a_state_is_that_of_a_new_model(self, laplace: AnyNoiseModel):
+        start = laplace.with_densities(laplace.gaussian(TRUTH, GRAPH))
+        found = laplace.refitted(start, GRAPH)
+        state = (found.H, found.parameters)
+        new = AnyNoiseModel(environments("laplace"), POOL, parents_in="first", linear=False)
+        assert -found.log_likelihood == pytest.approx(new._value(state), abs=1e-3)
+        assert laplace._value(state) == pytest.approx(new._value(state), abs=1e-3)
+
     def test_features_pay_for_themselves(self, laplace: AnyNoiseModel):
         every = AnyNoiseModel(
             environments("laplace"), POOL, parents_in="first", linear=False, choose_features=False

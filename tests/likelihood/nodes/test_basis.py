@@ -99,6 +99,16 @@ def test_the_form_of_a_cone_is_found():
     assert np.corrcoef(root, cone)[0, 1] > 0.999
 
 
+def test_hinges_that_nobody_keeps_are_left_out(basis: Basis):
+    for selection in basis.selections():
+        reduced, kept = basis.reduced_to(selection.kept)
+        np.testing.assert_array_equal(
+            reduced(ROWS).values[:, kept], basis(ROWS).values[:, selection.kept]
+        )
+        has_hinges = len(reduced.knots) > 0
+        assert has_hinges == (selection.kept[:-1] >= basis.first_hinge).any()
+
+
 class TestLinearBasis:
     def test_features_are_the_constant_and_the_parents(self):
         basis = LinearBasis(2)

@@ -9,7 +9,7 @@ import pytest
 from crlearn.graph import Graph
 from crlearn.likelihood import Fit
 from crlearn.likelihood.nodes._selected import SelectedModel
-from crlearn.likelihood.search._local import climb
+from crlearn.likelihood.search._local import climb, good_graph_at
 
 POOL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
 TRUE = ((), (0,), (1,))
@@ -135,3 +135,7 @@ def test_climbing_reaches_the_true_graph(model: SelectedModel, start: Graph):
     assert found.graph == TRUE
     value = model.value(found.H, TRUE)
     assert found.log_likelihood == pytest.approx(-model.n_rows * value, abs=1e-6)
+
+
+def test_at_the_true_encoder_single_edges_lead_to_the_true_graph(model: SelectedModel):
+    assert good_graph_at(model, model.scaled(np.linalg.inv(MIXING))) == TRUE

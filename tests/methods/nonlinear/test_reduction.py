@@ -53,6 +53,12 @@ def test_links_are_undone(linked: Any):
     assert "after monotone links of its features" in note(linked)
 
 
+@pytest.mark.parametrize("kind", ["linear", "links"])
+def test_reduced_rows_are_those_of_the_encoder(kind: Any):
+    found = reduce(BENT, 2, kind, seed=0)
+    np.testing.assert_array_equal(found.rows, found.encoder(BENT))
+
+
 def test_links_are_taken_where_they_help(linked: Any):
     found = reduce(BENT, 2, "auto", seed=0)
     np.testing.assert_array_equal(found.encoder(BENT), linked.encoder(BENT))

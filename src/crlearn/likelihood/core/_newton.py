@@ -103,6 +103,8 @@ def descend(
     longest: float = np.inf,
     first: Expansion | None = None,
     damping: float = _FIRST_DAMPING,
+    least_promise: float = 0.0,
+    goal: float = np.inf,
 ) -> tuple[State, float]:
     """Minimise until a step gains less than the tolerance; return the state and its value.
 
@@ -120,11 +122,21 @@ def descend(
         Expansion at the start, if it is known.
     damping
         Of the first step: none is needed where the function is convex.
+    least_promise
+        Steps that promise a smaller gain are not tried: where values have rounding errors of that
+        size, these would decide.
+    goal
+        Given up where all steps that are left, if each gained what the next one promises, would not
+        reach it.
     """
     state, point = start, expand(start) if first is None else first
     damping = max(damping, _LEAST_DAMPING)  # which is multiplied
     for steps_left in reversed(range(max_steps)):
-        found = _lower(state, point, value, move, damping, longest)
+        if goal < np.inf:
+            promised = point.value - point.after(point.step(damping, longest))
+            if point.value - (steps_left + 1) * promised > goal:
+                break
+        found = _lower(state, point, value, move, damping, longest, least_promise)
         if found is None:
             break
         state, lower, damping = found
@@ -141,10 +153,14 @@ def _lower(
     move: Callable[[State, Vector], State],
     damping: float,
     longest: float,
+    least_promise: float,
 ) -> tuple[State, float, float] | None:
     """Return a state with a lower value, that value, and the damping to go on with."""
     while damping < _MOST_DAMPING:
-        candidate = move(state, point.step(damping, longest))
+        step = point.step(damping, longest)
+        if point.value - point.after(step) < least_promise:
+            break
+        candidate = move(state, step)
         reached = value(candidate)
         if reached < point.value:
             return candidate, reached, max(_LESS * damping, _LEAST_DAMPING)

@@ -57,7 +57,7 @@ from crlearn.likelihood.interventional._start import (
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, LinearModel
 from crlearn.likelihood.nodes._selected import SelectedModel
-from crlearn.likelihood.search._local import climb
+from crlearn.likelihood.search._local import climb, good_graph_at
 from crlearn.likelihood.search._orders import (
     best_graph_at,
     best_order_at,
@@ -75,8 +75,9 @@ _RANDOM_ORDERS = 12
 _ATTEMPTS = 3  # before a linear fit is given up
 _HOPELESS = 4  # beyond so many times its expectation, a ratio is no local optimum's
 _LARGEST_FOR_ALL_GRAPHS = 6  # latents
-# Rows of each environment.
+# Rows of each environment, where there are no more than six; others share as many as six have.
 _ROWS_TO_SEARCH, _ROWS_TO_REVISE = 5_000, 20_000
+_FULL_SHARES = 6
 
 
 def fit_interventional(
@@ -364,7 +365,7 @@ def _with_any_noise(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> 
         return None
     H = linear.H
     if max(map(len, rows)) > 2 * _ROWS_TO_SEARCH:
-        some = part_of_each(rows, _ROWS_TO_SEARCH)
+        some = _part(rows, _ROWS_TO_SEARCH)
         sketch = AnyNoiseModel(some, model.pool, parents_in=parents_in, linear=True)
         H = sketch.fitted(H, linear.graph).H
     start = whole.fitted(H, linear.graph)
@@ -411,7 +412,7 @@ def fit_nonlinear(
     unknown_targets
         Whether `pool` is a guess (0: not intervened on, 1: intervened on), which may be changed.
     """
-    model = SelectedModel(part_of_each(rows, _ROWS_TO_SEARCH), pool, hard=hard)
+    model = SelectedModel(_part(rows, _ROWS_TO_SEARCH), pool, hard=hard)
     n_stages = len(starts) + 1 + unknown_targets + 2
     with progress_bar("Nonlinear mechanisms", n_stages) as advance:
         best: Fit | None = None
@@ -420,13 +421,15 @@ def fit_nonlinear(
             best = found if best is None or found.score > best.score else best
             advance(f"score {best.score:.0f}")
         assert best is not None
-        best = max(best, _climbed(model, best.H, None), key=lambda fit: fit.score)
+        at_the_end = _graph_at(model, best.H)
+        if at_the_end != best.graph:
+            best = max(best, _climbed(model, best.H, at_the_end), key=lambda fit: fit.score)
         advance(f"score {best.score:.0f}")
         if unknown_targets:
             model, best = revised_targets(model, best)
             advance(f"score {best.score:.0f}")
         if max(map(len, rows)) > _ROWS_TO_SEARCH:
-            revised = SelectedModel(part_of_each(rows, _ROWS_TO_REVISE), model.pool, hard=hard)
+            revised = SelectedModel(_part(rows, _ROWS_TO_REVISE), model.pool, hard=hard)
             best = climb(revised, revised.refitted(best, best.graph), n_tried=5)
         advance("all rows")
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
@@ -437,12 +440,24 @@ def fit_nonlinear(
     return replace(best, H=H)
 
 
+def _graph_at(model: SelectedModel, H: Matrix) -> Graph:
+    """Return the best graph at an encoder, or of many latents one that no edge makes better."""
+    few = model.n <= _LARGEST_FOR_ALL_GRAPHS
+    return (best_graph_at if few else good_graph_at)(model, model.scaled(H))
+
+
+def _part(rows: Sequence[Matrix], most: int) -> list[Matrix]:
+    return part_of_each(rows, most * min(_FULL_SHARES, len(rows)) // len(rows))
+
+
 def _climbed(model: SelectedModel, H: Matrix, graph: Graph | None) -> Fit:
-    """Search from an encoder; without a graph, from the best one there, or from none at all."""
+    """Search from an encoder; without a graph, from the best one there.
+
+    Of many latents no edge is the start: one by one they would be those of a wrong encoder.
+    """
     if graph is None:
         no_edges: Graph = ((),) * model.n
-        few = model.n <= _LARGEST_FOR_ALL_GRAPHS
-        graph = best_graph_at(model, model.scaled(H)) if few else no_edges
+        graph = _graph_at(model, H) if model.n <= _LARGEST_FOR_ALL_GRAPHS else no_edges
     start = Fit(H, graph, -np.inf)
     found = climb(model, model.refitted(start, graph))
     converged = model.fitted(found.H, found.graph)
@@ -479,12 +494,13 @@ def _nonlinear_with_any_noise(rows: Sequence[Matrix], fit: Fit, linear: Fit) -> 
     of the noise does no harm to it: it is the other start.
     """
     assert fit.pool is not None
-    some = part_of_each(rows, _ROWS_TO_SEARCH)
+    some = _part(rows, _ROWS_TO_SEARCH)
     model = AnyNoiseModel(some, fit.pool, parents_in="first", linear=False)
-    first = model.fitted(fit.H, fit.graph)
+    first = model.fitted_once(fit.H, fit.graph)
     if not first.any_noise:
         return None
-    found = max(first, model.fitted(linear.H, linear.graph), key=lambda fit: fit.score)
+    found = max(first, model.fitted_once(linear.H, linear.graph), key=lambda fit: fit.score)
+    found = max(found, model.fitted(found.H, found.graph), key=lambda fit: fit.score)
     found = climb(model, found)
     whole = AnyNoiseModel(rows, fit.pool, parents_in="first", linear=False, choose_features=False)
-    return replace(found, H=whole.fitted(found.H, found.graph).H)
+    return replace(found, H=whole.finished(found.H, found.graph).H)

@@ -153,6 +153,8 @@ class AnyNoiseModel:
         self._covariance = np.cov(everything.T, bias=True).reshape(self.n, self.n)
         self._rows = tuple(rows - self._mean for rows in environments)
         self._latents_at: tuple[Matrix | None, list[Matrix]] = (None, [])
+        self._residuals_at: dict[Place, tuple[Matrix, Matrix, Matrix]] = {}
+        self._value_at: tuple[State | None, float] = (None, 0.0)
         self._known: tuple[bytes, dict[tuple[Place, Parents], float]] = (b"", {})
 
     # Fits
@@ -169,16 +171,21 @@ class AnyNoiseModel:
 
     def fitted(self, H: Matrix, graph: Graph) -> Fit:
         """Fit encoder, mechanisms and densities of a graph from an encoder."""
-        best = self._from_least_squares(H, graph)
+        best = self.fitted_once(H, graph)
         while best.any_noise and not self.linear:  # features are fitted to the new latents
-            found = self._from_least_squares(best.H, graph)
+            found = self.fitted_once(best.H, graph)
             if found.score < best.score + _LEAST_GAIN:
                 break
             best = found
         return best
 
-    def _from_least_squares(self, H: Matrix, graph: Graph) -> Fit:
-        return self._raised(self.with_densities(self.gaussian(H, graph)), _MOST_STEPS)
+    def fitted_once(self, H: Matrix, graph: Graph, max_steps: int = _MOST_STEPS) -> Fit:
+        """Fit a graph from an encoder whose features stay as they are."""
+        return self._raised(self.with_densities(self.gaussian(H, graph)), max_steps)
+
+    def finished(self, H: Matrix, graph: Graph) -> Fit:
+        """Fit a graph in a few steps, from an encoder that some of the rows have found."""
+        return self.fitted_once(H, graph, _STEPS_OF_A_CHANGE)
 
     def refitted(self, fit: Fit, graph: Graph) -> Fit:
         """Fit a graph from a similar one, in a few steps."""
@@ -362,7 +369,13 @@ class AnyNoiseModel:
         return [(selection.kept, selection.n_parameters) for selection in selections]
 
     def _residuals(self, H: Matrix, place: Place, mechanism: Mechanism) -> Matrix:
-        return np.concatenate([mechanism.residuals(place[0], z) for z in self._latents(H, place)])
+        """Return what a mechanism leaves in its pool; the last of each place are kept."""
+        known = self._residuals_at.get(place)
+        if known is not None and known[0] is H and known[1] is mechanism.coefficients:
+            return known[2]
+        found = np.concatenate([mechanism.residuals(place[0], z) for z in self._latents(H, place)])
+        self._residuals_at[place] = H, mechanism.coefficients, found
+        return found
 
     def _with_density(
         self, H: Matrix, place: Place, mechanism: Mechanism, penalty: float | None
@@ -372,7 +385,9 @@ class AnyNoiseModel:
         mean = residuals.mean()
         coefficients = mechanism.coefficients.copy()
         coefficients[0] += mean
-        density = fit_density(residuals - mean, penalty)
+        centred = residuals - mean
+        self._residuals_at[place] = H, coefficients, centred
+        density = fit_density(centred, penalty)
         return replace(mechanism, coefficients=coefficients, density=density)
 
     def with_densities(self, fit: Fit, *, keep_penalties: bool = False) -> Fit:
@@ -397,7 +412,7 @@ class AnyNoiseModel:
         if (place, parents) not in known:
             mechanism = self._regressed(H, place, parents)
             residuals = self._residuals(H, place, mechanism)
-            residuals -= residuals.mean()
+            residuals = residuals - residuals.mean()
             density = fit_density(residuals)
             price = parameter_price(self.n_rows) * (mechanism.n_parameters + density.freedom)
             known[place, parents] = price - float(density.log_density(residuals).sum())
@@ -447,14 +462,22 @@ class AnyNoiseModel:
         return fit
 
     def _value(self, state: State) -> float:
-        """Return the negative log-likelihood, up to the constant of the Gaussian F."""
+        """Return the negative log-likelihood, up to the constant of the Gaussian F.
+
+        That of the last state is kept.
+        """
         H, mechanisms = state
+        known, value = self._value_at
+        if known is not None and known[0] is H and known[1] is mechanisms:
+            return value
         total = sum(
             float(mechanism.density.log_density(self._residuals(H, place, mechanism)).sum())
             for place, mechanism in mechanisms.items()
         )
         left_out = self.n * (GAUSSIAN_CONSTANT + 0.5)  # by the Gaussian F
-        return float(-total - self.n_rows * (np.linalg.slogdet(H)[1] + left_out))
+        value = float(-total - self.n_rows * (np.linalg.slogdet(H)[1] + left_out))
+        self._value_at = state, value
+        return value
 
     def _expanded(self, state: State) -> Expansion:
         gradient, information = self._scatter(state)
@@ -485,7 +508,8 @@ class AnyNoiseModel:
         for e, rows in enumerate(self._rows):
             seen, share = 0, len(rows) / min(len(rows), _ROWS_FOR_INFORMATION)
             for z in self._blocks(H, e):
-                parts, moving = np.zeros((len(z), n_parameters)), np.zeros(z.shape)
+                n_some = min(len(z), max(0, _ROWS_FOR_INFORMATION - seen))
+                parts, moving = np.zeros((n_some, n_parameters)), np.zeros(z.shape)
                 for j in range(n):
                     place = (j, int(self.pool[j, e]))
                     mechanism, start = mechanisms[place], starts[place]
@@ -493,14 +517,15 @@ class AnyNoiseModel:
                     left = z[:, j] - features.values @ mechanism.coefficients
                     psi = mechanism.density.score(left)
                     own = slice(start, start + len(mechanism.kept))
-                    parts[:, own] = psi[:, None] * features.values[:, mechanism.kept]
+                    values = features.values[:, mechanism.kept]
+                    gradient[own] += psi @ values
+                    parts[:, own] = psi[:n_some, None] * values[:n_some]
                     moving[:, j] += psi
                     slopes = features.slope(mechanism.coefficients)
                     moving[:, list(mechanism.parents)] -= psi[:, None] * slopes
-                products = (moving[:, :, None] * z[:, None, :]).reshape(len(z), -1)
-                parts[:, :n_moved] = -products[:, kept]
-                gradient += parts.sum(axis=0)
-                some = parts[: max(0, _ROWS_FOR_INFORMATION - seen)]
-                information += share * (some.T @ some)
+                gradient[:n_moved] -= (moving.T @ z).ravel()[kept]
+                products = moving[:n_some, :, None] * z[:n_some, None, :]
+                parts[:, :n_moved] = -products.reshape(n_some, n * n)[:, kept]
+                information += share * (parts.T @ parts)
                 seen += len(z)
         return gradient, information

@@ -103,6 +103,14 @@ class Basis:
         """Return all features."""
         return Selection(np.arange(self.size), self.size + self.first_hinge - 1)
 
+    def reduced_to(self, kept: NDArray[np.intp]) -> tuple[Self, NDArray[np.intp]]:
+        """Return the basis without hinges where none is kept, and what is kept by its positions."""
+        root = self.size - 1
+        if ((kept >= self.first_hinge) & (kept < root)).any():
+            return self, kept
+        bare = replace(self, directions=self.directions[:0], knots=self.knots[:0], n_axes=0)
+        return bare, np.where(kept == root, bare.size - 1, kept)
+
     def fitted_to(self, rows: Iterable[tuple[Matrix, Matrix]]) -> Self:
         """Fit the form to the squares of the child: E[z^2 | t] = f(t)^2 + noise variance.
 
@@ -209,7 +217,7 @@ class Features:
         """Return the second derivatives of the mechanism without the root, ``(N, p, p)``."""
         p, first = self.basis.n_parents, self.basis.first_hinge
         hinges = self.values[:, first:-1]
-        bends = np.float32(_WIDTH**2) * coefficients[first:-1] / hinges**3
+        bends = np.float32(_WIDTH**2) * coefficients[first:-1] / (hinges * hinges * hinges)
         directions = self.basis.directions
         pairs = (directions[:, :, None] * directions[:, None, :]).reshape(-1, p * p)
         return (bends @ pairs).reshape(-1, p, p) + self._bend(coefficients)

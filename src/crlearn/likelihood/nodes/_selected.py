@@ -92,22 +92,33 @@ class SelectedModel:
         self._covariance = self._moments.pooled(self._moments.shares)
         self._pools = Pools.of(self._moments, pool)
         self._libraries = ThreadpoolController()
-        self._known: tuple[bytes, dict[Key, Node]] = (b"", {})
+        self._known: dict[bytes, dict[Key, Node]] = {}
 
     def with_pool(self, pool: NDArray[np.intp]) -> SelectedModel:
         """Return the model of the same rows with other pools."""
         other = copy(self)
         other.pool, other._pools = pool, Pools.of(self._moments, pool)
-        other._known = (b"", {})
+        other._known = {}
         return other
 
     def scaled(self, H: Matrix) -> Matrix:
-        """Give every latent unit variance over all rows: the features expect it."""
-        variances = np.einsum("ja,ab,jb->j", H, self._covariance, H)
-        return H / np.sqrt(variances)[:, None]
+        """Give every latent unit variance over all rows: the features expect it.
 
-    def fitted(self, H: Matrix, graph: Graph, max_steps: int = _STEPS_TO_CONVERGE) -> Fit:
-        """Fit the encoder of a graph."""
+        An encoder that has it stays as it is to the last bit, as its nodes may be known.
+        """
+        sizes = np.sqrt(np.einsum("ja,ab,jb->j", H, self._covariance, H))
+        return H if np.allclose(sizes, 1, rtol=0, atol=1e-12) else H / sizes[:, None]
+
+    def fitted(
+        self,
+        H: Matrix,
+        graph: Graph,
+        max_steps: int = _STEPS_TO_CONVERGE,
+        *,
+        least_score: float = -np.inf,
+    ) -> Fit:
+        """Fit the encoder of a graph, or give up where the least score is out of reach."""
+        price = edge_prior(self.n) * sum(map(len, graph))
         H, value = descend(
             self.scaled(H),
             lambda H: self.expand(H, graph),
@@ -115,14 +126,20 @@ class SelectedModel:
             lambda H, step: self.scaled(moved(H, step)),
             max_steps=max_steps,
             tolerance=2 * _PRECISION,  # of a difference
+            least_promise=2 * _PRECISION,
             longest=LONGEST_STEP,
+            goal=-(least_score + price) / self.n_rows,
         )
-        price = edge_prior(self.n) * sum(map(len, graph))
         return Fit(H, graph, -self.n_rows * value, price, self.pool, mechanisms="nonlinear")
 
     def refitted(self, fit: Fit, graph: Graph) -> Fit:
-        """Fit a graph from the encoder of a similar one, in a few steps."""
-        return self.fitted(fit.H, graph, _STEPS_OF_A_CHANGE)
+        """Fit a graph from the encoder of a similar one, in a few steps.
+
+        What falls hopelessly behind on the way is given up: promises of a first step are too good
+        where mechanisms are strongly curved.
+        """
+        least = -np.inf if graph == fit.graph else fit.score - self.hopeless
+        return self.fitted(fit.H, graph, _STEPS_OF_A_CHANGE, least_score=least)
 
     @property
     def hopeless(self) -> float:
@@ -151,11 +168,15 @@ class SelectedModel:
         return assemble(H, self.nodes(H, list(enumerate(graph))))
 
     def nodes(self, H: Matrix, wanted: Sequence[Key]) -> list[Node]:
-        """Return nodes at an encoder; those that were computed there before are kept."""
+        """Return nodes at an encoder; those of two encoders are kept.
+
+        A new encoder takes the place of that with fewer nodes, so that those at which changes of
+        the graph were predicted, where all of these start, outlast the steps of single ones.
+        """
         at = H.tobytes()
-        if self._known[0] != at:
-            self._known = (at, {})
-        known = self._known[1]
+        if at not in self._known and len(self._known) == 2:
+            del self._known[min(self._known, key=lambda other: len(self._known[other]))]
+        known = self._known.setdefault(at, {})
         missing = [key for key in wanted if key not in known]
         known.update(zip(missing, self._computed(H, missing, derivatives=True), strict=True))
         return [known[key] for key in wanted]
@@ -287,9 +308,12 @@ def _regress(
     value, fit = float(values[best]), fits[best]
     if not derivatives:
         return _Part(value, np.zeros(0), np.zeros((0, 0)))
-    moments = _derivatives(blocks, j, parents, basis, fit.coefficients(basis.size), n_rows)
+    basis, kept = basis.reduced_to(fit.kept)
+    coefficients = np.zeros(basis.size)
+    coefficients[kept] = fit.beta
+    moments = _derivatives(blocks, j, parents, basis, coefficients, n_rows)
     slope = moments.with_residual / fit.variance
-    inside = moments.with_features[fit.kept]
+    inside = moments.with_features[kept]
     curved = moments.squares - inside.T @ cho_solve(fit.factor, inside, check_finite=False)
     hessian = share * (curved / fit.variance - 2 * np.outer(slope, slope))
     return _Part(value, share * slope, hessian)
@@ -318,12 +342,6 @@ class _LeastSquares:
     factor: tuple[Matrix, bool]
     beta: Matrix
     variance: float
-
-    def coefficients(self, size: int) -> Matrix:
-        """Return the coefficients of all features."""
-        everywhere = np.zeros(size)
-        everywhere[self.kept] = self.beta
-        return everywhere
 
 
 def _least_squares(gram: Matrix, kept: NDArray[np.intp]) -> _LeastSquares:
@@ -376,9 +394,9 @@ def _derivatives(
         with_features[:, n_latents:] += features.moments_of_slopes(weighted).reshape(basis.size, -1)
         squares = J.T @ J
         bends = features.curvature(beta)
-        second = np.stack(
-            [[(weighted * bends[:, a, [b]]).T @ z for b in range(p)] for a in range(p)]
-        )
+        second = np.empty((p, p, n_latents, n_latents), z.dtype)
+        for a, b in zip(*basis.pairs, strict=True):
+            second[a, b] = second[b, a] = (weighted * bends[:, a, [b]]).T @ z
         squares[n_latents:, n_latents:] -= second.transpose(0, 2, 1, 3).reshape(
             2 * (p * n_latents,)
         )

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from crlearn.graph import Graph, neighbours
 from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._price import edge_prior
+from crlearn.likelihood.nodes._protocol import Key, NodeModel
 
 LEAST_GAIN = 0.5  # nats: far below what an edge costs
 # Nats beyond which a difference is no accident; unfinished fits of one graph were seen to differ
@@ -72,3 +74,41 @@ def _better_neighbour(
                 return found
         others.append(found)
     return None
+
+
+def good_graph_at(model: NodeModel, H: NDArray[np.floating]) -> Graph:
+    """Return a graph for a fixed encoder that no single edge makes better."""
+    still = _Still(model, H)
+    return climb(still, still.scored(((),) * model.n), n_tried=1).graph
+
+
+class _Still:
+    """Graphs at an encoder that does not follow: scores are sums of values of nodes."""
+
+    hopeless = 0.0
+
+    def __init__(self, model: NodeModel, H: NDArray[np.floating]) -> None:
+        self._model, self._H = model, H
+        self._known: dict[Key, float] = {}
+
+    def scored(self, graph: Graph) -> Fit:
+        """Return the graph with its score."""
+        keys = list(enumerate(graph))
+        self._look_up(keys)
+        value = sum(self._known[key] for key in keys)
+        price = edge_prior(self._model.n) * sum(map(len, graph))
+        return Fit(self._H, graph, -self._model.n_rows * value, price)
+
+    def predicted(self, fit: Fit, graphs: Sequence[Graph]) -> NDArray[np.floating]:
+        """Return the scores."""
+        self._look_up(sorted({key for graph in graphs for key in enumerate(graph)}))
+        return np.array([self.scored(graph).score for graph in graphs])
+
+    def refitted(self, fit: Fit, graph: Graph) -> Fit:
+        """Return the graph with its score: nothing is left to fit."""
+        return self.scored(graph)
+
+    def _look_up(self, keys: Sequence[Key]) -> None:
+        missing = [key for key in keys if key not in self._known]
+        if missing:
+            self._known.update(zip(missing, self._model.values(self._H, missing), strict=True))

@@ -280,7 +280,7 @@ def nonlinear_intervention_crl(
     assignment, names = read_assignment(
         labels[1:].tolist(), targets, n, known_graph, names_of_nodes(graph)
     )
-    rows = by_environment(reduced.encoder(X), environments, order)
+    rows = by_environment(reduced.rows, environments, order)
     budget = Budget(n_steps, n_restarts, seed, checkpoint)
     find = linear_latents if mechanisms == "linear" else nonlinear_latents
     latents = find(rows, assignment, budget)
@@ -342,7 +342,7 @@ def post_nonlinear_crl(
             "give a smaller 'n_latents', or set mixing='smooth'."
         )
     reduced = reduce(X, n, "links", seed)
-    inner = linear_intervention_crl(reduced.encoder(X), environments, n, targets=targets, seed=seed)
+    inner = linear_intervention_crl(reduced.rows, environments, n, targets=targets, seed=seed)
     guarantee = replace(
         inner.guarantee,
         text=inner.guarantee.text.replace(

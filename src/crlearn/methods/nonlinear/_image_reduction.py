@@ -114,6 +114,7 @@ def reduce_images(
     return Reduction(
         Composed(layout, codes),
         ComposedDecoder(CodesInverse(codes), ChannelsFirstInverse(layout)),
+        codes(images),
         codes.error,
         "codes of an autoencoder of images",
         (_codes_check(codes.error, n_latents),),

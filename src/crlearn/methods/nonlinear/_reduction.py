@@ -148,6 +148,8 @@ class Reduction:
     ----------
     encoder, decoder
         The map, and back.
+    rows
+        X after the map.
     left_out
         Share of the variance of features (after their links) that is lost.
     how
@@ -158,6 +160,7 @@ class Reduction:
 
     encoder: Any
     decoder: Any
+    rows: Matrix
     left_out: float
     how: str
     checks: tuple[Check, ...] = ()
@@ -186,7 +189,7 @@ def reduce(X: Matrix, n_latents: int | None, kind: ReductionName, seed: int) -> 
     found = _chosen(X, span, kind, seed)
     if X.shape[1] == span.n_latents:
         return replace(found, checks=(*checks, dimensions, _note(found)))
-    folding = fold_check(found.encoder(X), X)
+    folding = fold_check(found.rows, X)
     return replace(found, checks=(*checks, dimensions, _note(found), folding))
 
 
@@ -203,26 +206,26 @@ def _refuse_lost_latents(X: Matrix, n: int) -> None:
 
 def _chosen(X: Matrix, span: LinearEncoder, kind: ReductionName, seed: int) -> Reduction:
     n = span.n_latents
-    plain = _linear(X, span)
     if kind == "linear" or n == X.shape[1]:
-        return plain
+        return _linear(X, span)
     if kind == "links":
         return _linked(X, n, seed)
     if kind == "autoencoder":
         return _encoded(X, n, seed)
+    plain = _linear(X, span)
     if plain.left_out < _NOTHING_LEFT:
         return plain
     linked = _linked(X, n, seed)
     best = linked if linked.left_out < _WORTHWHILE * plain.left_out else plain
-    if best.left_out < _LITTLE_LEFT and fold_check(best.encoder(X), X).passed is not False:
+    if best.left_out < _LITTLE_LEFT and fold_check(best.rows, X).passed is not False:
         return best
     return _encoded(X, n, seed)
 
 
 def _linear(X: Matrix, span: LinearEncoder) -> Reduction:
-    decoder = LinearDecoder.undoing(span, X)
-    left_out = _share_lost(X, decoder(span(X)))
-    return Reduction(span, decoder, left_out, "principal components of X")
+    decoder, rows = LinearDecoder.undoing(span, X), span(X)
+    left_out = _share_lost(X, decoder(rows))
+    return Reduction(span, decoder, rows, left_out, "principal components of X")
 
 
 def _linked(X: Matrix, n: int, seed: int) -> Reduction:
@@ -233,6 +236,7 @@ def _linked(X: Matrix, n: int, seed: int) -> Reduction:
     return Reduction(
         Composed(links, span),
         ComposedDecoder(inside.decoder, LinksInverse(links)),
+        inside.rows,
         inside.left_out,
         "principal components of X after monotone links of its features",
     )
@@ -240,17 +244,18 @@ def _linked(X: Matrix, n: int, seed: int) -> Reduction:
 
 def _encoded(X: Matrix, n: int, seed: int) -> Reduction:
     codes = learn_autoencoder(X, n, seed=seed)
-    return Reduction(codes, CodesInverse(codes), codes.error, "codes of an autoencoder")
+    return Reduction(codes, CodesInverse(codes), codes(X), codes.error, "codes of an autoencoder")
 
 
 def _share_lost(X: Matrix, back: Matrix) -> float:
     size = np.abs(X).max(axis=0)
     size = np.where(size > 0, size, 1.0)  # squares of X itself may be too large for a number
     X, back = X / size, back / size
-    varying = X.std(axis=0) > 0
+    variances, errors = X.var(axis=0), np.square(X - back).mean(axis=0)
+    varying = variances > 0
     if not varying.any():
         return 0.0
-    return float((((X - back)[:, varying] / X[:, varying].std(axis=0)) ** 2).mean())
+    return float((errors[varying] / variances[varying]).mean())
 
 
 def _note(reduction: Reduction) -> Check:
