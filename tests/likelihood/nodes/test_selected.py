@@ -93,9 +93,8 @@ def test_predictions_point_to_the_true_graph(model: SelectedModel):
         assert promised[1] > promised[0] + 50
 
 
-def test_nodes_that_are_known_are_not_computed_again(
-    model: SelectedModel, monkeypatch: pytest.MonkeyPatch
-):
+def test_nodes_that_are_known_are_not_computed_again(monkeypatch: pytest.MonkeyPatch):
+    model = SelectedModel(environments(500), POOL, hard=True)
     H = model.scaled(np.linalg.inv(MIXING))
     first = model.nodes(H, [(1, (0,)), (2, (0, 1))])
     computed = []
@@ -106,7 +105,9 @@ def test_nodes_that_are_known_are_not_computed_again(
     assert again[2] is first[0]
     assert computed == [1]
     model.nodes(2 * H, [(1, (0,))])
-    assert computed == [1, 1]
+    model.nodes(3 * H, [(1, (0,))])  # in the place of 2 H, which has fewer nodes than H
+    assert computed == [1, 1, 1]
+    assert model.nodes(H, [(2, (0, 1))])[0] is first[1]
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5])

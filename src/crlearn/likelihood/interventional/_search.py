@@ -428,7 +428,7 @@ def fit_nonlinear(
         if unknown_targets:
             model, best = revised_targets(model, best)
             advance(f"score {best.score:.0f}")
-        if max(map(len, rows)) > _ROWS_TO_SEARCH:
+        if sum(map(len, rows)) > model.n_rows:
             revised = SelectedModel(_part(rows, _ROWS_TO_REVISE), model.pool, hard=hard)
             best = climb(revised, revised.refitted(best, best.graph), n_tried=5)
         advance("all rows")
