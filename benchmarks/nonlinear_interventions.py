@@ -48,10 +48,10 @@ def seconds_of_fits(seed: int, n_restarts: int, n_fits: int) -> tuple[list[float
         random_state=seed,
     )
     seconds = []
+    model = NonlinearInterventionCRL(n_restarts=n_restarts, random_state=seed)
     with warnings.catch_warnings(), config_context(progress=False):
         warnings.simplefilter("ignore")
         for _ in range(n_fits):
-            model = NonlinearInterventionCRL(n_restarts=n_restarts, random_state=seed)
             model.fit(world.X, world.y)
             seconds.append(time.perf_counter() - start)
             start = time.perf_counter()
@@ -71,7 +71,7 @@ def many_worlds(n_worlds: int, n_restarts: int, n_processes: int) -> tuple[float
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Time of fits behind a smooth mixing.")
     parser.add_argument("--only", choices=["single", "worlds"])
     parser.add_argument("--worlds", type=int, default=10, help="number of worlds")
     parser.add_argument("--processes", type=int, default=5, help="among which they are shared out")

@@ -25,8 +25,8 @@ _KNOTS = 1000  # of a link, at quantiles of its feature
 _UNITS = 6  # bends of a link, half of them up and half down
 # Eigenvalues far below this share of a feature's variance count alike, and steps are large. Tanh of
 # 100 mixtures of eight latents, 3,000 rows in each of 17 environments, development seeds 0 to 4:
-# with 1e-7 and steps of .02 the largest trailing eigenvalue was larger in all five (.01 to .19), and
-# in the world where a latent itself has no more than .16 it was lost (R2 .47, now .999).
+# with 1e-7 and steps of .02 the largest trailing eigenvalue was larger in all five (.01 to .19),
+# and in the world where a latent itself has no more than .16 it was lost (R2 .47, now .999).
 _LEAST_EIGENVALUE = 1e-2
 _LARGEST_STEP = 0.1
 _MOST_ROWS = 20_000  # that links are learned from
