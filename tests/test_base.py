@@ -101,12 +101,20 @@ def test_images_are_refused_elsewhere():
         Mean().fit(IMAGES)
 
 
+class MeanByLabel(Mean):
+    _requires_y = True
+
+
+def test_y_may_be_a_matrix_where_it_is_ignored():
+    Mean().fit(IMAGES[:, 0, 0], RNG.normal(size=(6, 2)))
+
+
 def test_y_may_be_a_matrix_where_a_class_allows_it():
     X, y = IMAGES[:, 0, 0], RNG.normal(size=(6, 2))
     np.testing.assert_array_equal(MeanOfAnything().fit(X, y).result_.details["y"], y)
     assert MeanOfAnything().fit(X, list("aabbcc")).result_.details["y"].shape == (6,)
     with pytest.raises(ValueError, match="1d array"):
-        Mean().fit(X, y)
+        MeanByLabel().fit(X, y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         MeanOfAnything().fit(X, y[:5])
     with pytest.raises(ValueError, match="y contains NaN"):

@@ -200,7 +200,8 @@ class BaseCRL(TransformerMixin, BaseEstimator):
                     "give one environment label (or auxiliary value) a row."
                 )
             return None
-        if self._allows_matrix_y and len(_shape_of_rows(y)) == 1 and _shape_of_rows(y) != (1,):
+        takes_matrix = self._allows_matrix_y or not self._requires_y  # what is ignored may be any
+        if takes_matrix and len(_shape_of_rows(y)) == 1 and _shape_of_rows(y) != (1,):
             y = check_array(y, input_name="y", estimator=name)
         else:
             y = column_or_1d(y, warn=True)

@@ -69,6 +69,16 @@ def test_file_round_trip(dataset, ending, tmp_path):
     assert_same(read_table(str(path), environment_column=column), dataset)
 
 
+@pytest.mark.parametrize("to", [to_pandas, to_polars])
+def test_auxiliary_vectors_are_numbered_columns(to):
+    vectors = np.array([[0.5, 1.5], [2.5, 3.5]])
+    frame = to(Dataset(np.ones((2, 1)), vectors, names=["x"]), environment_column="u")
+    assert list(frame.columns) == ["x", "u_0", "u_1"]
+    np.testing.assert_array_equal(frame.to_numpy()[:, 1:], vectors)
+    column = to(Dataset(np.ones((2, 1)), vectors[:, :1], names=["x"]))
+    assert list(column.columns) == ["x", "environment"]
+
+
 def test_converted_frames_hold_the_environment_last():
     for frame in (to_pandas(DATASETS["strings"]), to_polars(DATASETS["strings"])):
         assert list(frame.columns) == ["gene 1", "gene,2", "environment"]

@@ -61,6 +61,21 @@ class TestDataset:
         assert continuous.environments == ()
         assert continuous.n_environments == 1
 
+    def test_auxiliary_vectors(self):
+        vectors = X / 7
+        dataset = Dataset(X, vectors)
+        assert dataset.y is not None
+        assert dataset.environments == ()
+        assert dataset.n_environments == 1
+        assert repr(dataset) == "Dataset(6 samples x 2 features, an auxiliary vector of 2)"
+        np.testing.assert_array_equal(dataset.subset([4, 1]).y, vectors[[4, 1]])
+        for part in dataset.split(0.5, random_state=0):
+            np.testing.assert_array_equal(part.y, part.X / 7)
+        with pytest.raises(ValueError, match="read-only"):
+            dataset.y[0, 0] = 1
+        assert np.asarray(Dataset(X, vectors[:, :1]).y).shape == (6, 1)
+        assert np.asarray(Dataset(X, X.astype(int)).y).dtype == float
+
     def test_subset_by_mask_slice_and_index(self, world):
         mask = world.y == 1
         for rows in (mask, slice(40, None), np.flatnonzero(mask)):
@@ -105,6 +120,25 @@ class TestBadInput:
     def test_y_of_wrong_length(self, y):
         with pytest.raises(ValueError, match="one entry for each of the 6 rows"):
             Dataset(X, y)
+
+    def test_columns_of_labels_are_told_from_vectors(self):
+        with pytest.raises(
+            ValueError, match=r"real numbers.*y\.ravel\(\) makes labels of a column"
+        ):
+            Dataset(X, Y[:, None])
+
+    @pytest.mark.parametrize("y", [X[:5], X[None], X[:, :0], 1.0])
+    def test_shape_of_auxiliary_vectors(self, y):
+        with pytest.raises(ValueError, match="a matrix of real numbers with one row for each"):
+            Dataset(X, y)
+
+    def test_auxiliary_vectors_are_finite_numbers(self):
+        with pytest.raises(
+            ValueError, match="auxiliary vector for each row of X and must hold real"
+        ):
+            Dataset(X, X.astype(str))
+        with pytest.raises(ValueError, match="'y' must be finite"):
+            Dataset(X, np.where(X == 3, np.nan, X))
 
     @pytest.mark.parametrize("bad", [X[0], X[:0], X[:, :0], X[None]])
     def test_shape_of_x(self, bad):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,13 @@ def test_graph_is_read_through_the_matching():
     graph, graph_hat = found.graphs
     np.testing.assert_array_equal(graph, CHAIN)
     np.testing.assert_array_equal(graph_hat, CHAIN)
+
+
+@pytest.mark.parametrize("y", [None, np.linspace(0, 1, 50), np.linspace(0, 1, 100).reshape(50, 2)])
+def test_numbers_are_no_environments(y):
+    found = replace(comparison([0, 1, 2]), y=y)
+    with pytest.raises(Unavailable, match="the dataset has no environments"):
+        _ = found.labels
 
 
 def test_missing_latents_are_isolated_nodes():

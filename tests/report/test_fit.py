@@ -154,10 +154,13 @@ def test_page_of_data_without_labels(parse, tmp_path: Path, world: Dataset, mode
     assert "latents-by-environment" not in titles(document)
 
 
+@pytest.mark.parametrize("n_columns", [None, 1, 2])
 def test_page_of_data_with_a_continuous_y(
-    parse, tmp_path: Path, world: Dataset, model: PCABaseline
+    parse, tmp_path: Path, world: Dataset, model: PCABaseline, n_columns: int | None
 ):
     y = np.linspace(0, 1, len(world.X))
+    if n_columns is not None:
+        y = np.tile(y[:, None], n_columns)
     assert "latents-and-side-information" in titles(
         parse(source_of(tmp_path, model, Dataset(world.X, y)))
     )

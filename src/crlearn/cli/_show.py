@@ -50,6 +50,8 @@ def describe(dataset: Dataset) -> str:
     parts = [f"{dataset.n_samples:,} rows", f"{dataset.n_features:,} features"]
     if dataset.environments:
         parts.append(f"{dataset.n_environments} environments")
+    elif dataset.y is not None and dataset.y.ndim == 2:
+        parts.append(f"an auxiliary vector of {dataset.y.shape[1]}")
     if dataset.truth is not None:
         parts.append(f"{dataset.truth.n_latents} known latents")
     return ", ".join(parts)

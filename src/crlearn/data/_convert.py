@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crlearn.data._dataset import Dataset, listed
 from crlearn.exceptions import import_extra
@@ -61,13 +62,15 @@ def to_pandas(dataset: Dataset, environment_column: str = "environment") -> Any:
     dataset
         What to convert; the truth is left behind.
     environment_column
-        Name of the column for y; not used if there is no y.
+        Name of the column for y; not used if there is no y. The columns of an auxiliary vector are
+        numbered: ``environment_0``, ``environment_1`` and so on.
     """
     pandas = import_extra("pandas", "frames")
     frame = pandas.DataFrame(dataset.X, columns=list(dataset.names))
     if dataset.y is not None:
-        _check_free(environment_column, dataset.names)
-        frame[environment_column] = dataset.y
+        columns = _columns_of_y(dataset.y, environment_column)
+        _check_free(columns, dataset.names)
+        frame = frame.assign(**columns)
     return frame
 
 
@@ -110,13 +113,15 @@ def to_polars(dataset: Dataset, environment_column: str = "environment") -> Any:
     dataset
         What to convert; the truth is left behind.
     environment_column
-        Name of the column for y; not used if there is no y.
+        Name of the column for y; not used if there is no y. The columns of an auxiliary vector are
+        numbered: ``environment_0``, ``environment_1`` and so on.
     """
     polars = import_extra("polars", "frames")
     columns: dict[str, Any] = dict(zip(dataset.names, np.array(dataset.X.T), strict=True))
     if dataset.y is not None:
-        _check_free(environment_column, dataset.names)
-        columns[environment_column] = dataset.y.tolist()
+        of_y = _columns_of_y(dataset.y, environment_column)
+        _check_free(of_y, dataset.names)
+        columns |= {name: values.tolist() for name, values in of_y.items()}
     return polars.DataFrame(columns)
 
 
@@ -170,7 +175,7 @@ def to_anndata(dataset: Dataset, environment_column: str = "environment") -> Any
     pandas = import_extra("pandas", "frames")
     obs = pandas.DataFrame(index=[str(i) for i in range(dataset.n_samples)])
     if dataset.y is not None:
-        obs[environment_column] = dataset.y
+        obs = obs.assign(**_columns_of_y(dataset.y, environment_column))
     var = pandas.DataFrame(index=list(dataset.names))
     return anndata.AnnData(np.array(dataset.X), obs=obs, var=var)
 
@@ -233,7 +238,8 @@ def write_table(
     path
         The ending decides: ``.csv``, ``.tsv``, ``.parquet`` or ``.h5ad``.
     environment_column
-        Name of the column for y; not used if there is no y.
+        Name of the column for y; not used if there is no y. The columns of an auxiliary vector are
+        numbered: ``environment_0``, ``environment_1`` and so on.
     """
     path = Path(path)
     file_type = _checked_type(path)
@@ -375,11 +381,18 @@ def _check_rows(n_rows: int) -> None:
         raise ValueError("The table has no rows.")
 
 
-def _check_free(environment_column: str, names: Sequence[str]) -> None:
-    if environment_column in names:
+def _columns_of_y(y: NDArray[Any], environment_column: str) -> dict[str, NDArray[Any]]:
+    """Return y as named columns; those of an auxiliary vector are numbered."""
+    if y.ndim == 1 or y.shape[1] == 1:
+        return {environment_column: y.ravel()}
+    return {f"{environment_column}_{k}": column for k, column in enumerate(y.T)}
+
+
+def _check_free(columns: Iterable[str], names: Sequence[str]) -> None:
+    taken = [name for name in columns if name in names]
+    if taken:
         raise ValueError(
-            f"There is already a feature called {environment_column!r}. Choose another "
-            "'environment_column'."
+            f"There is already a feature called {taken[0]!r}. Choose another 'environment_column'."
         )
 
 

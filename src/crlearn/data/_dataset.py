@@ -138,7 +138,7 @@ class Dataset:
         Observations, one row a sample, one column a feature; finite numbers.
     y
         Environment label of each sample (integers or strings), or an auxiliary variable (real
-        numbers).
+        numbers), or an auxiliary vector: a matrix of real numbers, one row a sample.
     names
         Names of the features, by default ``x0, x1, ...``.
     environments
@@ -170,7 +170,7 @@ class Dataset:
         X = _checked_observations(X)
         names = _checked_names(names, X.shape[1])
         _check_finite(X, names)
-        y = None if y is None else _checked_labels(y, len(X))
+        y = None if y is None else _checked_side_information(y, len(X))
         fields = {
             "X": X,
             "y": y,
@@ -246,6 +246,8 @@ class Dataset:
         parts = [f"{self.n_samples} samples x {self.n_features} features"]
         if self.environments:
             parts.append(f"{self.n_environments} environments")
+        elif self.y is not None and self.y.ndim == 2:
+            parts.append(f"an auxiliary vector of {self.y.shape[1]}")
         if self.truth is not None:
             parts.append(f"{self.truth.n_latents} known latents")
         return f"Dataset({', '.join(parts)})"
@@ -330,13 +332,37 @@ def _checked_names(names: Sequence[str] | None, n_features: int) -> tuple[str, .
 _FIRST_INEXACT = 2**53
 
 
-def _checked_labels(y: ArrayLike, n_samples: int) -> NDArray[Any]:
-    labels = np.array(y)
-    if labels.shape != (n_samples,):
+def _checked_side_information(y: ArrayLike, n_samples: int) -> NDArray[Any]:
+    given = np.array(y)
+    is_matrix = _holds_vectors(given)
+    if len(np.atleast_1d(given)) != n_samples or not (is_matrix or given.ndim == 1):
+        is_column = given.shape == (n_samples, 1)
         raise ValueError(
-            f"'y' must hold one entry for each of the {n_samples} rows of X. "
-            f"Got shape {labels.shape} instead."
+            f"'y' must hold one entry for each of the {n_samples} rows of X, or be a matrix of "
+            f"real numbers with one row for each. Got shape {given.shape} instead"
+            f"{'; y.ravel() makes labels of a column' if is_column else ''}."
         )
+    checked = _checked_vectors(given) if is_matrix else _checked_labels(given)
+    checked.setflags(write=False)
+    return checked
+
+
+def _holds_vectors(y: NDArray[Any]) -> bool:
+    """Whether y is a matrix; a single column of integers or text is misshapen labels."""
+    return y.ndim == 2 and y.size > 0 and (y.shape[1] > 1 or y.dtype.kind == "f")
+
+
+def _checked_vectors(y: NDArray[Any]) -> NDArray[np.floating]:
+    if y.dtype.kind not in "biuf":
+        raise ValueError(
+            "'y' as a matrix is an auxiliary vector for each row of X and must hold real numbers. "
+            f"Got entries of type {y.dtype}; environment labels are one entry a row, not several."
+        )
+    _check_finite_labels(y)
+    return y.astype(float)
+
+
+def _checked_labels(labels: NDArray[Any]) -> NDArray[Any]:
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
         labels = labels.astype(str)
     if labels.dtype.kind not in "biufUT":
@@ -345,14 +371,15 @@ def _checked_labels(y: ArrayLike, n_samples: int) -> NDArray[Any]:
             f"{listed(list(dict.fromkeys(map(repr, labels.tolist()))))}."
         )
     if labels.dtype.kind == "f":
-        if not np.isfinite(labels).all():
-            raise ValueError(
-                "'y' must be finite. Got missing or infinite entries; drop these rows."
-            )
+        _check_finite_labels(labels)
         if (labels == np.round(labels)).all() and np.abs(labels).max() < _FIRST_INEXACT:
             labels = labels.astype(int)
-    labels.setflags(write=False)
     return labels
+
+
+def _check_finite_labels(y: NDArray[Any]) -> None:
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("'y' must be finite. Got missing or infinite entries; drop these rows.")
 
 
 def _checked_environments(

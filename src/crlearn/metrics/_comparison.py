@@ -66,7 +66,8 @@ class Comparison:
     @property
     def labels(self) -> NDArray[Any]:
         """Environment of each row."""
-        return _or_unavailable(self.y, "the dataset has no environments")
+        is_continuous = self.y is not None and self.y.dtype.kind == "f"
+        return _or_unavailable(None if is_continuous else self.y, "the dataset has no environments")
 
     @property
     def intervals(self) -> tuple[Matrix, Matrix]:

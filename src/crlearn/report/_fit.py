@@ -302,11 +302,17 @@ def _environments(fit: Fit) -> Section | None:
         return None
     y, names = fit.dataset.y, fit.short_names
     if not fit.dataset.environments:
-        return Section("Latents and side information", [latents_against(fit.latents, names, y)])
+        sketches = [latents_against(fit.latents, names, column) for column in _columns(y)]
+        return Section("Latents and side information", sketches)
     present = [label for label in fit.dataset.environments if (y == label).any()]
     standardised = _standardised(fit.latents)
     means = np.array([standardised[y == label].mean(axis=0) for label in present])
     return Section("Latents by environment", [environment_means(means, present, names)])
+
+
+def _columns(y: NDArray[Any]) -> Matrix:
+    """Return the numbers that a continuous y holds, each of them as a row."""
+    return y.reshape(len(y), -1).T
 
 
 def _standardised(columns: Matrix) -> Matrix:
