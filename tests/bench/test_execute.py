@@ -57,6 +57,13 @@ class TestDone:
         assert record.machine["cores"] >= 1
         assert record.device
 
+    def test_a_continuous_auxiliary_vector(self, make_study: MakeStudy):
+        setting = {"auxiliary": "continuous", "auxiliary_dim": 2, "n_segments": 5, "n_samples": 30}
+        run = first_run(make_study(world="latent-anm", grid=[{"n_latents": 2, **setting}]))
+        record = execute(run, "tiny")
+        assert (record.status, record.error) == ("done", None)
+        assert set(record.metrics) == {"mcc", "r2"}
+
     def test_a_worker_with_other_code_than_the_runner(
         self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch
     ):

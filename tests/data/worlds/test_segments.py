@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crlearn import persist
 from crlearn.data import chain, make_latent_anm, make_segments
 
 
@@ -57,11 +58,66 @@ class TestLatentANM:
         first, again = (make_latent_anm(n_samples=5, random_state=2) for _ in "ab")
         np.testing.assert_array_equal(first.X, again.X)
 
+    def test_worlds_of_earlier_versions_stay(self):
+        world = make_latent_anm(n_samples=7, random_state=3)
+        np.testing.assert_allclose(world.X[0], [3.7142581, -0.89053816, 2.89728855], atol=1e-7)
+        wide = make_latent_anm(
+            4,
+            n_samples=7,
+            graph="full",
+            fixed_signs=False,
+            quiet=0.1,
+            measurement_noise=0.1,
+            random_state=3,
+        )
+        expected = [-0.01382855, 3.21083615, -1.79135517, 2.10646979]
+        np.testing.assert_allclose(wide.X[0], expected, atol=1e-7)
+
+    def test_invariant_parts_are_in_every_segment(self):
+        world = make_latent_anm(3, n_samples=5, invariant=[2], random_state=0)
+        plain = make_latent_anm(3, n_samples=5, random_state=0)
+        np.testing.assert_array_equal(world.truth.noise, plain.truth.noise)
+        np.testing.assert_array_equal(world.truth.Z[:, :2], plain.truth.Z[:, :2])
+        parents = np.linspace(-2, 2, 5)[:, None]
+        parts = [
+            scm.nodes[2].without_noise(parents) - without.nodes[2].without_noise(parents)
+            for scm, without in zip(world.truth.scms, plain.truth.scms, strict=True)
+        ]
+        np.testing.assert_allclose(parts, [parts[0]] * len(parts), atol=1e-12)
+        assert np.ptp(parts[0]) > 0.1
+        assert all(scm.graph[1, 2] for scm in world.truth.scms)
+
+    def test_changes_of_size_never_vanish(self):
+        scms = make_latent_anm(3, n_samples=5, changes="size", random_state=0).truth.scms
+        outputs = np.array([heights(scm, 2) for scm in scms])
+        factors = outputs / outputs[0]
+        np.testing.assert_allclose(factors, np.repeat(factors[:, :1], outputs.shape[1], axis=1))
+        assert 2 < np.ptp(np.log(np.abs(outputs[:, 0]))) + 1 < np.log(5) + 1.001
+
+    def test_post_nonlinear_latents(self):
+        world = make_latent_anm(2, 4, n_samples=50, post_nonlinear=True, random_state=0)
+        plain = make_latent_anm(2, 4, n_samples=50, random_state=0)
+        np.testing.assert_array_equal(world.truth.noise, plain.truth.noise)
+        np.testing.assert_allclose(world.truth.mixing(world.truth.Z), world.X)
+        assert world.truth.scms is None
+        order = np.argsort(plain.truth.Z[:, 0])  # a root cause is a function of its noise
+        assert (np.diff(world.truth.Z[order, 0]) >= 0).all()
+        assert np.abs(world.truth.Z - plain.truth.Z).max() > 0.5
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("auxiliary", "both"), ("changes", "grow"), ("auxiliary", None)]
+    )
+    def test_bad_words(self, name, value):
+        with pytest.raises(ValueError, match=f"'{name}' must be '.*' or '.*'. Got"):
+            make_latent_anm(**{name: value})
+
     def test_bad_input(self):
         with pytest.raises(ValueError, match="'quiet' is a share"):
             make_latent_anm(quiet=1.5)
+        with pytest.raises(ValueError, match="'invariant' must be 'all' or a list of latents"):
+            make_latent_anm(invariant=[3])
 
-    @pytest.mark.parametrize("name", ["n_segments", "n_layers"])
+    @pytest.mark.parametrize("name", ["n_segments", "n_layers", "auxiliary_dim"])
     @pytest.mark.parametrize("count", [0, -1, 2.5, "many", True])
     def test_bad_counts(self, name, count):
         with pytest.raises(ValueError, match=f"'{name}' must be an integer of at least 1"):
@@ -77,6 +133,68 @@ class TestLatentANM:
     def test_scales_are_positive(self, low):
         with pytest.raises(ValueError, match="of positive numbers"):
             make_segments(noise_scale=(low, 1.0))
+
+
+class TestContinuousAuxiliary:
+    def test_shape_and_truth(self):
+        world = make_latent_anm(
+            3, 5, 50, n_segments=10, auxiliary="continuous", auxiliary_dim=2, random_state=0
+        )
+        assert world.X.shape == (500, 5)
+        assert world.y.shape == (500, 2)
+        assert -1 <= world.y.min() < -0.9
+        assert 0.9 < world.y.max() <= 1
+        assert world.environments == ()
+        assert world.truth.scms is None
+        np.testing.assert_array_equal(world.truth.graph, chain(3))
+        np.testing.assert_allclose(world.truth.mixing(world.truth.Z), world.X)
+
+    @pytest.mark.parametrize("quiet", [0.0, 0.3, 1.0])
+    def test_a_share_of_the_rows_is_without_causal_effects(self, quiet):
+        truth = make_latent_anm(auxiliary="continuous", quiet=quiet, random_state=1).truth
+        is_quiet = (truth.noise == truth.Z).mean(axis=0)
+        assert is_quiet[0] == 1
+        np.testing.assert_allclose(is_quiet[1:], quiet, atol=0.03)
+
+    @pytest.mark.parametrize("change", [{"invariant": "all"}, {"changes": "size"}])
+    def test_effects_that_never_vanish(self, change):
+        truth = make_latent_anm(auxiliary="continuous", random_state=1, **change).truth
+        assert (truth.noise != truth.Z)[:, 1:].all()
+
+    def test_noise_keeps_to_its_ranges(self):
+        world = make_latent_anm(
+            2,
+            n_samples=[1000] * 40,
+            auxiliary="continuous",
+            noise="uniform",
+            noise_mean=(0.0, 1.0),
+            noise_scale=(0.1, 0.2),
+            random_state=0,
+        )
+        widest = np.sqrt(3) * 0.2
+        assert -widest < world.truth.noise.min() < -0.15
+        assert 1.15 < world.truth.noise.max() < 1 + widest
+
+    def test_post_nonlinear(self):
+        options = {"auxiliary": "continuous", "random_state": 2, "n_samples": 5}
+        bent, plain = (make_latent_anm(post_nonlinear=b, **options).truth for b in (True, False))
+        np.testing.assert_array_equal(bent.noise, plain.noise)
+        assert (np.diff(bent.Z[np.argsort(plain.Z[:, 0]), 0]) >= 0).all()
+
+    def test_same_seed_same_bits(self):
+        first, again = (
+            make_latent_anm(n_samples=5, auxiliary="continuous", random_state=2) for _ in "ab"
+        )
+        np.testing.assert_array_equal(first.X, again.X)
+        np.testing.assert_array_equal(first.y, again.y)
+
+    def test_save_and_load(self, tmp_path):
+        world = make_latent_anm(n_samples=5, auxiliary="continuous", random_state=2)
+        persist.save(world, tmp_path / "world.crl")
+        again = persist.load(tmp_path / "world.crl")
+        np.testing.assert_array_equal(again.y, world.y)
+        np.testing.assert_array_equal(again.truth.Z, world.truth.Z)
+        assert repr(again) == repr(world)
 
 
 class TestSegments:

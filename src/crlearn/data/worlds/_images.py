@@ -20,6 +20,7 @@ from crlearn.data.model._interventions import Intervention
 from crlearn.data.model._layer import Layer
 from crlearn.data.model._mixing import Mixing
 from crlearn.data.model._scm import SCM, make_scm
+from crlearn.data.worlds._checks import check_count
 from crlearn.data.worlds._world import Secrecy, Sizes, samples_by_environment, target_matrix
 from crlearn.tags import stored
 
@@ -72,7 +73,7 @@ class BallRendering(Mixing):
 
     def __post_init__(self) -> None:
         for name, smallest in (("n_balls", 1), ("resolution", _SMALLEST_RESOLUTION)):
-            _check_integer(name, getattr(self, name), smallest)
+            check_count(getattr(self, name), name, smallest)
         if self.dtype not in ("float32", "uint8"):
             raise ValueError(
                 f"The 'dtype' of images must be 'float32' or 'uint8'. Got {self.dtype!r} instead."
@@ -354,17 +355,10 @@ def _truncated_normal(center: Matrix, scale: float, rng: np.random.Generator) ->
 
 
 def _n_balls(n_latents: int) -> int:
-    _check_integer("n_latents", n_latents, 2)
+    check_count(n_latents, "n_latents", 2)
     if n_latents % 2:
         raise ValueError(
             "'n_latents' must be even: each ball has two, x and y. "
             f"Got {n_latents}; use {n_latents - 1} or {n_latents + 1}."
         )
     return n_latents // 2
-
-
-def _check_integer(name: str, value: Any, smallest: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < smallest:
-        raise ValueError(
-            f"'{name}' must be an integer of at least {smallest}. Got {value!r} instead."
-        )

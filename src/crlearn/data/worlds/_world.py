@@ -18,6 +18,7 @@ from crlearn.data.model._scm import SCM, make_scm
 
 Sizes = int | Sequence[int]
 Secrecy = Literal["hidden", "known"]
+Matrix = NDArray[np.floating]
 
 
 def make_world(
@@ -171,25 +172,39 @@ def sample_environments(
     targets_are_known: bool = False,
     first_label: int = 0,
     measurement_noise: float = 0.0,
+    draw: Callable[[SCM, int, np.random.Generator], tuple[Matrix, Matrix]] | None = None,
     random_state: RandomState = None,
 ) -> Dataset:
-    """Sample one model for each environment and mix them all in the same way."""
+    """Sample one model for each environment and mix them all in the same way.
+
+    With a `draw` of one's own the latents are what it makes of a model, which does not have their
+    density then and is not kept.
+    """
     sizes = samples_by_environment(n_samples, len(scms))
     rng = np.random.default_rng(random_state)
-    draws = [scm.sample(size, rng) for scm, size in zip(scms, sizes, strict=True)]
+    sample = SCM.sample if draw is None else draw
+    draws = [sample(scm, size, rng) for scm, size in zip(scms, sizes, strict=True)]
     Z, noise = (np.concatenate(parts) for parts in zip(*draws, strict=True))
     labels = np.arange(first_label, first_label + len(scms))
     return Dataset(
         observe(mixing, Z, measurement_noise, rng),
         np.repeat(labels, sizes) if len(scms) > 1 else None,
         known_targets=targets if targets_are_known else None,
-        truth=Truth(Z, noise, graph, targets, mixing, tuple(scms), measurement_noise),
+        truth=Truth(
+            Z,
+            noise,
+            graph,
+            targets,
+            mixing,
+            tuple(scms) if draw is None else None,
+            measurement_noise,
+        ),
     )
 
 
 def observe(
-    mixing: Mixing, Z: NDArray[np.floating], measurement_noise: float, rng: np.random.Generator
-) -> NDArray[np.floating]:
+    mixing: Mixing, Z: Matrix, measurement_noise: float, rng: np.random.Generator
+) -> Matrix:
     """Mix the latents and add measurement noise."""
     if not measurement_noise >= 0:
         raise ValueError(
