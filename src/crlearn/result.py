@@ -250,6 +250,8 @@ class Result:
         Latents that can only be recovered together; None if the method states none.
     noise_encoder
         Map from observations to exogenous noises, or None.
+    mechanisms
+        How latents follow from their parents in each environment, or None.
     checks
         Assumptions that were tested on the data.
     goodness_of_fit
@@ -285,6 +287,7 @@ class Result:
     layers: tuple[tuple[int, ...], ...] | None = None
     blocks: tuple[tuple[int, ...], ...] | None = None
     noise_encoder: Encoder | None = None
+    mechanisms: Any = None
     checks: tuple[Check, ...] = ()
     goodness_of_fit: GoodnessOfFit | None = None
     edge_p_values: NDArray[np.floating] | None = None

@@ -19,8 +19,11 @@ from crlearn.flows._reduction import (
     folds,
     intrinsic_dimension,
 )
+from crlearn.flows._segment_orders import MechanismKind, SegmentRegressions, functions_of_one
+from crlearn.flows._segments import SegmentObjective, SegmentParameters
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._structure import Assignment, NodeRegressions, Structure, earlier
+from crlearn.flows._vanishing import SegmentFunctions, Vanishing, functions_of, vanishing
 
 __all__ = [
     "Assignment",
@@ -32,17 +35,26 @@ __all__ = [
     "ImageAutoencoder",
     "InterventionalObjective",
     "Links",
+    "MechanismKind",
     "NodeRegressions",
     "Parameters",
+    "SegmentFunctions",
+    "SegmentObjective",
+    "SegmentParameters",
+    "SegmentRegressions",
     "SmoothFlow",
     "Structure",
+    "Vanishing",
     "dimension_check",
     "earlier",
     "fit_flow",
     "fold_check",
     "folds",
+    "functions_of",
+    "functions_of_one",
     "intrinsic_dimension",
     "learn_autoencoder",
     "learn_image_autoencoder",
     "learn_links",
+    "vanishing",
 ]

@@ -41,7 +41,8 @@ def fit_flow(
     rows
         Of each environment, of about unit size.
     objective
-        Its parameters have a `flow`, and a batch has rows of all environments side by side.
+        Its parameters have a `flow`, and a batch has rows of all environments side by side, with
+        columns that the flow does not see last.
     n_steps, batch_size, learning_rate, n_restarts
         Of the training; `batch_size` counts rows of one environment.
     seed
@@ -76,9 +77,9 @@ def fit_flow(
         checkpoint=checkpoint,
         description=description,
     )
-    some = held_out.reshape(-1, held_out.shape[-1])
 
     def agreement(one: Any, other: Any) -> float:
+        some = held_out[..., : one.flow.n_variables].reshape(-1, one.flow.n_variables)
         return _agreement(evaluate(one.flow, some), evaluate(other.flow, some), affine=affine)
 
     return compared(found, agreement)

@@ -12,6 +12,7 @@ from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARAN
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
 from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
 from crlearn.methods._observational import ObservationalCRL, observational_crl
+from crlearn.methods.latent_anm._estimator import LatentANM, latent_anm
 from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
     nonlinear_intervention_crl,
@@ -31,6 +32,7 @@ ESTIMATORS = {
         ObservationalCRL,
         EmpiricalBayesCRL,
         StructuralPriorCRL,
+        LatentANM,
     )
 }
 
@@ -44,6 +46,7 @@ __all__ = [
     "SOFT_MULTI_NODE_GUARANTEE",
     "EmpiricalBayesCRL",
     "ICABaseline",
+    "LatentANM",
     "LinearInterventionCRL",
     "MultiNodeCRL",
     "NonlinearInterventionCRL",
@@ -54,6 +57,7 @@ __all__ = [
     "empirical_bayes_crl",
     "ica_baseline",
     "ivae",
+    "latent_anm",
     "linear_intervention_crl",
     "multi_node_crl",
     "nonlinear_intervention_crl",

@@ -79,11 +79,9 @@ from crlearn.methods._flow_checks import (
     structure_checks,
     training_checks,
 )
+from crlearn.methods._image_reduction import reduce_images
 from crlearn.methods._linear_intervention import linear_intervention_crl
-from crlearn.methods.nonlinear._assignment import read_assignment
-from crlearn.methods.nonlinear._image_reduction import reduce_images
-from crlearn.methods.nonlinear._linear_start import nearest, then_linear, unmixed
-from crlearn.methods.nonlinear._reduction import (
+from crlearn.methods._reduction import (
     Composed,
     ComposedDecoder,
     FlowInverse,
@@ -91,6 +89,8 @@ from crlearn.methods.nonlinear._reduction import (
     ReductionName,
     reduce,
 )
+from crlearn.methods.nonlinear._assignment import read_assignment
+from crlearn.methods.nonlinear._linear_start import nearest, then_linear, unmixed
 from crlearn.nets import evaluate
 from crlearn.result import Result
 from crlearn.train import Training

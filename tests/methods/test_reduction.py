@@ -7,7 +7,7 @@ import pytest
 
 from crlearn.data import make_mixing
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.methods.nonlinear._reduction import reduce
+from crlearn.methods._reduction import reduce
 
 RNG = np.random.default_rng(0)
 Z = RNG.normal(size=(1500, 2))

@@ -7,7 +7,7 @@ import pytest
 
 from crlearn import NonlinearInterventionCRL, load
 from crlearn.data import make_ball_images
-from crlearn.methods.nonlinear._image_reduction import (
+from crlearn.methods._image_reduction import (
     ChannelsFirst,
     ChannelsFirstInverse,
     reduce_images,

@@ -166,7 +166,14 @@ class Reduction:
     checks: tuple[Check, ...] = ()
 
 
-def reduce(X: Matrix, n_latents: int | None, kind: ReductionName, seed: int) -> Reduction:
+def reduce(
+    X: Matrix,
+    n_latents: int | None,
+    kind: ReductionName,
+    seed: int,
+    *,
+    count_dimensions: bool = True,
+) -> Reduction:
     """Bring X to `n_latents` numbers a row, or to its rank.
 
     Parameters
@@ -181,16 +188,20 @@ def reduce(X: Matrix, n_latents: int | None, kind: ReductionName, seed: int) -> 
         loses next to nothing and does not fold.
     seed
         Of links and autoencoders.
+    count_dimensions
+        Whether to compare `n_latents` with what distances of nearest rows say. They find too few
+        dimensions where latents have variances of very different sizes.
     """
     span, _, checks = components_of(X, n_latents)
-    dimensions = dimension_check(X, span.n_latents)
-    if dimensions.passed is False:
-        _refuse_lost_latents(X, span.n_latents)
+    if count_dimensions:
+        dimensions = dimension_check(X, span.n_latents)
+        if dimensions.passed is False:
+            _refuse_lost_latents(X, span.n_latents)
+        checks = (*checks, dimensions)
     found = _chosen(X, span, kind, seed)
     if X.shape[1] == span.n_latents:
-        return replace(found, checks=(*checks, dimensions, _note(found)))
-    folding = fold_check(found.rows, X)
-    return replace(found, checks=(*checks, dimensions, _note(found), folding))
+        return replace(found, checks=(*checks, _note(found)))
+    return replace(found, checks=(*checks, _note(found), fold_check(found.rows, X)))
 
 
 def _refuse_lost_latents(X: Matrix, n: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.flows import learn_image_autoencoder
-from crlearn.methods.nonlinear._reduction import (
+from crlearn.methods._reduction import (
     CodesInverse,
     Composed,
     ComposedDecoder,

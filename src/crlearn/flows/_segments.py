@@ -1,0 +1,191 @@
+"""The likelihood of segments: each has mechanisms, means and variances of its own.
+
+In every segment of the data each latent is regressed on its predecessors in closed form, so that
+only the encoder, the features of the regressions and the shapes of the noises are trained. While
+mechanisms are held back by a strong ridge, this is nonlinear ICA: the start of all fits.
+
+The likelihood does not see ``z_j + h_j(predecessors)``: every segment's mechanism takes h along. It
+finds the noises and the order; h is found where mechanisms vanish (`crlearn.flows.vanishing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from numpy.typing import NDArray
+
+from crlearn.flows._densities import Densities
+from crlearn.flows._segment_orders import MechanismKind, SegmentRegressions, better_order
+from crlearn.flows._smooth import SmoothFlow
+from crlearn.flows._structure import earlier
+from crlearn.nets import evaluate
+
+_LEAST_VARIANCE = 1e-8
+_STRONG_RIDGE, _WEAK_RIDGE = 100.0, 1e-3
+
+
+class SegmentParameters(NamedTuple):
+    """What is trained, and the order, which is not.
+
+    Attributes
+    ----------
+    flow
+        The encoder.
+    projections, thresholds
+        Of the predecessors of each latent, on which the features of its mechanism stand.
+    densities
+        Of the noise of each latent.
+    before
+        ``before[i, j]``: latent i may be a cause of latent j.
+    """
+
+    flow: SmoothFlow
+    projections: Float[Array, "latents features latents"]
+    thresholds: Float[Array, "features latents"]
+    densities: Densities
+    before: Bool[Array, "latents latents"]
+
+
+@dataclass(frozen=True)
+class SegmentObjective:
+    """Minus the mean log-likelihood of the rows, up to a constant.
+
+    A batch has rows of every segment side by side, ``(rows, segments, n + k)``; the last k columns
+    are covariates, on which every latent depends linearly inside a segment.
+
+    Attributes
+    ----------
+    n_latents
+        Number of latents.
+    shares
+        Share of each segment in the likelihood.
+    mechanisms
+        What latents are regressed on beside their predecessors: ``"nonlinear"``, steps along
+        directions; ``"polynomial"``, squares and cubes; ``"linear"``, nothing.
+    n_features
+        Directions among the predecessors of a latent.
+    n_components
+        Of the density of each latent's noise, a mixture of Gaussians; 1: Gaussian noise. The noise
+        has one shape in all segments.
+    n_blocks, n_units
+        Of the encoder; see `SmoothFlow`.
+    free
+        Share of the training in which there are no mechanisms.
+    settled
+        Share of the training after which the order stays.
+    """
+
+    n_latents: int
+    shares: tuple[float, ...]
+    mechanisms: MechanismKind = "nonlinear"
+    n_features: int = 6
+    n_components: int = 4
+    n_blocks: int = 4
+    n_units: int | None = None
+    free: float = 0.15
+    settled: float = 0.6
+
+    def init(self, key: PRNGKeyArray) -> SegmentParameters:
+        """Draw the encoder and the features; no latent comes before another yet."""
+        n = self.n_latents
+        flow_key, feature_key, threshold_key, density_key = jax.random.split(key, 4)
+        return SegmentParameters(
+            SmoothFlow.random(flow_key, n, self.n_blocks, self.n_units),
+            jax.random.normal(feature_key, (n, self.n_features, n)),
+            jax.random.normal(threshold_key, (self.n_features, n)),
+            Densities.random(density_key, n, self.n_components),
+            jnp.zeros((n, n), bool),
+        )
+
+    def loss(
+        self,
+        params: SegmentParameters,
+        batch: Float[Array, "rows segments columns"],
+        key: PRNGKeyArray,
+        progress: Float[Array, ""],
+    ) -> Float[Array, ""]:
+        """Minus the mean log-likelihood, with mechanisms and variances profiled out."""
+        n = self.n_latents
+        z, log_determinant = params.flow.forward(batch[..., :n])
+        standard = (z - z.mean((0, 1))) / jnp.sqrt(z.var((0, 1)) + _LEAST_VARIANCE)
+        features = self._features(params, standard)
+        residuals, variances = _regressed(z, features, batch[..., n:], self._ridge(progress))
+        scales = jnp.sqrt(variances + _LEAST_VARIANCE)
+        log_density = params.densities(residuals / scales) - jnp.log(scales)
+        shares = jnp.asarray(self.shares, z.dtype)
+        return -(shares * (log_density.sum(axis=2) + log_determinant).mean(axis=0)).sum()
+
+    def _features(
+        self, params: SegmentParameters, standard: Float[Array, "rows segments latents"]
+    ) -> Float[Array, "rows segments latents features"]:
+        """Return what each latent is regressed on: its predecessors, and functions of them."""
+        linear = standard[..., None, :] * params.before.T
+        if self.mechanisms == "linear":
+            return linear
+        masked = params.projections * params.before[:, None, :]
+        inputs = jnp.einsum("...i,ifj->...jf", standard, masked) + params.thresholds.T
+        bent = [inputs**2, inputs**3] if self.mechanisms == "polynomial" else [jnp.tanh(inputs)]
+        return jnp.concatenate([linear, *bent], axis=-1)
+
+    def _ridge(self, progress: Float[Array, ""]) -> Float[Array, ""]:
+        """Hold mechanisms back at first: they must not explain what the encoder should."""
+        middle = 0.5 * (self.free + self.settled)
+        share = jnp.clip((progress - self.free) / (middle - self.free), 0, 1)
+        return _STRONG_RIDGE * (_WEAK_RIDGE / _STRONG_RIDGE) ** share
+
+    def revise(
+        self, params: SegmentParameters, rows: NDArray[np.floating], progress: float
+    ) -> SegmentParameters | None:
+        """Find the order anew, once the free start is over and until it is settled."""
+        if not self.free <= progress <= self.settled:
+            return None
+        n = self.n_latents
+        by_segment = np.asarray(rows).swapaxes(0, 1)
+        x = by_segment[..., :n]
+        z = np.asarray(evaluate(params.flow, x.reshape(-1, n)), dtype=float).reshape(x.shape)
+        regressions = SegmentRegressions(
+            [*z], [*by_segment[..., n:]], np.array(self.shares), self.mechanisms
+        )
+        order = np.argsort(np.asarray(params.before).sum(axis=0), kind="stable")
+        found = better_order(regressions, order.tolist())
+        return params._replace(before=earlier(np.array(found)))
+
+
+def _regressed(
+    z: Float[Array, "rows segments latents"],
+    features: Float[Array, "rows segments latents features"],
+    covariates: Float[Array, "rows segments covariates"],
+    ridge: Float[Array, ""],
+) -> tuple[Float[Array, "rows segments latents"], Float[Array, "segments latents"]]:
+    """Return the residuals of each latent in each segment, and their variances.
+
+    Variances have the price of the coefficients in them, which minimise it: nothing is
+    differentiated through the solution.
+    """
+    n_covariates = covariates.shape[-1]
+    if n_covariates:
+        shape = (*features.shape[:-1], n_covariates)
+        covariates = jnp.broadcast_to(covariates[:, :, None], shape)
+        features = jnp.concatenate([features, covariates], axis=-1)
+    z = z - z.mean(axis=0)
+    features = features - features.mean(axis=0)
+    sizes = (features**2).mean(axis=0) + _LEAST_VARIANCE
+    ridges = jnp.full(features.shape[-1], ridge)
+    if n_covariates:
+        ridges = ridges.at[-n_covariates:].set(_WEAK_RIDGE)
+    penalty = sizes * ridges
+    coefficients = jax.lax.stop_gradient(_ridge_solution(z, features, penalty))
+    residuals = z - jnp.einsum("bujf,ujf->buj", features, coefficients)
+    return residuals, (residuals**2).mean(axis=0) + (penalty * coefficients**2).sum(axis=-1)
+
+
+def _ridge_solution(z: Array, features: Array, penalty: Array) -> Float[Array, "u j f"]:
+    gram = jnp.einsum("bujf,bujg->ujfg", features, features) / len(z)
+    moments = jnp.einsum("bujf,buj->ujf", features, z) / len(z)
+    system = gram + jnp.eye(features.shape[-1], dtype=z.dtype) * penalty[..., None]
+    return jnp.linalg.solve(system, moments[..., None])[..., 0]

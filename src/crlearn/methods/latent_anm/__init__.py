@@ -1,0 +1,1 @@
+"""Mechanisms that change with an auxiliary variable: LatentANM."""
