@@ -66,6 +66,8 @@ from crlearn.data.model._noise import (
     make_noise,
 )
 from crlearn.data.model._scm import SCM, make_scm
+from crlearn.data.worlds._arm import make_arm
+from crlearn.data.worlds._arm_views import ArmMarkers, ArmRendering
 from crlearn.data.worlds._broken import make_broken
 from crlearn.data.worlds._images import BallRendering, make_ball_images
 from crlearn.data.worlds._interventional import (
@@ -85,6 +87,7 @@ WORLDS: dict[str, Callable[..., Dataset]] = {
     "multi-node": make_multi_node,
     "coupled-interventional": make_coupled_interventional,
     "ball-images": make_ball_images,
+    "arm": make_arm,
     "observational": make_observational,
     "multi-domain": make_multi_domain,
     "latent-anm": make_latent_anm,
@@ -98,6 +101,8 @@ __all__ = [
     "SCM",
     "TABLE_TYPES",
     "WORLDS",
+    "ArmMarkers",
+    "ArmRendering",
     "BallRendering",
     "Dataset",
     "Exponential",
@@ -131,6 +136,7 @@ __all__ = [
     "full",
     "leaky_relu_mixing",
     "linear_mixing",
+    "make_arm",
     "make_ball_images",
     "make_broken",
     "make_coupled_interventional",

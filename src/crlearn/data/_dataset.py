@@ -45,6 +45,8 @@ class Truth:
         Standard deviation of the Gaussian noise that was added to each feature.
     active
         ``active[i, j]`` is False if latent j is switched off in sample i; None if none ever is.
+    latent_names
+        What the latents are, one name for each; None if they are anonymous.
     """
 
     Z: NDArray[np.floating]
@@ -55,6 +57,7 @@ class Truth:
     scms: tuple[SCM, ...] | None = None
     measurement_noise: float = 0.0
     active: NDArray[np.bool_] | None = None
+    latent_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, dtype in (("Z", float), ("noise", float), ("graph", bool), ("targets", bool)):
