@@ -78,6 +78,7 @@ from crlearn.data.worlds._interventional import (
 )
 from crlearn.data.worlds._observational import make_observational, make_sparse_mixture
 from crlearn.data.worlds._segments import make_latent_anm, make_segments
+from crlearn.data.worlds._series import load_weather, make_mixed_series
 from crlearn.data.worlds._world import make_world, simulate
 
 # Every world by name: what the command line and the studies may ask for.
@@ -92,6 +93,7 @@ WORLDS: dict[str, Callable[..., Dataset]] = {
     "multi-domain": make_multi_domain,
     "latent-anm": make_latent_anm,
     "segments": make_segments,
+    "mixed-series": make_mixed_series,
     "sparse-mixture": make_sparse_mixture,
     "broken": make_broken,
 }
@@ -136,6 +138,7 @@ __all__ = [
     "full",
     "leaky_relu_mixing",
     "linear_mixing",
+    "load_weather",
     "make_arm",
     "make_ball_images",
     "make_broken",
@@ -143,6 +146,7 @@ __all__ = [
     "make_graph",
     "make_latent_anm",
     "make_linear_interventional",
+    "make_mixed_series",
     "make_mixing",
     "make_multi_domain",
     "make_multi_node",

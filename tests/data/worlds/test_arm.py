@@ -1,6 +1,6 @@
 # Simulated worlds always have a truth, and these have labels.
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
-# pyright: reportOptionalIterable=false, reportArgumentType=false
+# pyright: reportOptionalIterable=false, reportArgumentType=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import numpy as np
