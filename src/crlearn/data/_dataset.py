@@ -119,8 +119,9 @@ class Truth:
             raise ValueError(
                 "Densities and scores need the structural causal models of this world, and they "
                 "are not here: a file does not hold mechanisms that are a user's own functions, "
-                "and latents that switch off, are cut off or are real data have none. In the first "
-                "case, make the world again with the same random_state."
+                "and latents that switch off, are cut off or bent, follow a continuous auxiliary "
+                "vector or are real data have none. In the first case, make the world again with "
+                "the same random_state."
             )
         if not 0 <= environment < len(self.scms):
             raise ValueError(
