@@ -64,6 +64,13 @@ class TestDone:
         assert (record.status, record.error) == ("done", None)
         assert set(record.metrics) == {"mcc", "r2"}
 
+    def test_real_series_have_no_graph_to_compare_with(self, make_study: MakeStudy):
+        metrics = ["mcc", "shd", "mac"]
+        study = make_study(world="mixed-series", grid=[{"n_latents": 2}], metrics=metrics)
+        record = execute(first_run(study), "tiny")
+        assert (record.status, record.error) == ("done", None)
+        assert set(record.metrics) == {"mcc"}
+
     def test_a_worker_with_other_code_than_the_runner(
         self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch
     ):

@@ -10,7 +10,12 @@ from sklearn.exceptions import NotFittedError
 
 from crlearn import ICABaseline, PCABaseline
 from crlearn.base import BaseCRL
-from crlearn.data import Dataset, make_latent_anm, make_linear_interventional
+from crlearn.data import (
+    Dataset,
+    make_latent_anm,
+    make_linear_interventional,
+    make_mixed_series,
+)
 from crlearn.metrics import match
 from crlearn.report import write_report
 from crlearn.result import Alternative, Check, GoodnessOfFit, Guarantee, LinearDecoder, Result
@@ -152,6 +157,13 @@ def test_page_of_a_model_with_alternatives(parse, tmp_path: Path, model: PCABase
 def test_page_of_data_without_labels(parse, tmp_path: Path, world: Dataset, model: PCABaseline):
     document = parse(source_of(tmp_path, model, Dataset(world.X)))
     assert "latents-by-environment" not in titles(document)
+
+
+def test_page_of_latents_whose_graph_is_not_known(parse, tmp_path: Path):
+    series = np.random.default_rng(0).normal(size=(60, 2))
+    world = make_mixed_series(series=series, n_segments=3, random_state=0)
+    document = parse(source_of(tmp_path, PCABaseline(n_latents=2).fit(world.X), world))
+    assert "graph" in titles(document)
 
 
 @pytest.mark.parametrize("n_columns", [None, 1, 2])

@@ -209,13 +209,15 @@ def _model(run: Run, world: Dataset) -> Any:
 
 
 def _graph_of(world: Dataset) -> np.ndarray | None:
-    return None if world.truth is None else np.array(world.truth.graph)
+    if world.truth is None or world.truth.graph is None:
+        return None
+    return np.array(world.truth.graph)
 
 
 def _encoder_of(world: Dataset) -> np.ndarray | None:
     """Return the rows that undo a linear mixing, causes first: where only a reference may start."""
     matrix = getattr(world.truth and world.truth.mixing, "matrix", None)
-    if world.truth is None or matrix is None:
+    if world.truth is None or world.truth.graph is None or matrix is None:
         return None
     return np.linalg.pinv(matrix)[topological_order(world.truth.graph)]
 
@@ -251,9 +253,10 @@ def _has_reference(world: Dataset) -> bool:
 
 def _noise_correlations(model: Any, world: Dataset) -> list[list[float]] | None:
     encoder = model.result_.noise_encoder
-    if encoder is None or world.truth is None or world.truth.n_latents > _MOST_NOISES:
+    noise = None if world.truth is None else world.truth.noise
+    if encoder is None or noise is None or noise.shape[1] > _MOST_NOISES:
         return None
-    return correlation_matrix(world.truth.noise, encoder(world.X)).round(4).tolist()
+    return correlation_matrix(noise, encoder(world.X)).round(4).tolist()
 
 
 @lru_cache(maxsize=1)

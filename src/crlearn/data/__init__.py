@@ -66,6 +66,8 @@ from crlearn.data.model._noise import (
     make_noise,
 )
 from crlearn.data.model._scm import SCM, make_scm
+from crlearn.data.worlds._arm import make_arm
+from crlearn.data.worlds._arm_views import ArmMarkers, ArmRendering
 from crlearn.data.worlds._broken import make_broken
 from crlearn.data.worlds._images import BallRendering, make_ball_images
 from crlearn.data.worlds._interventional import (
@@ -76,6 +78,7 @@ from crlearn.data.worlds._interventional import (
 )
 from crlearn.data.worlds._observational import make_observational, make_sparse_mixture
 from crlearn.data.worlds._segments import make_latent_anm, make_segments
+from crlearn.data.worlds._series import load_weather, make_mixed_series
 from crlearn.data.worlds._world import make_world, simulate
 
 # Every world by name: what the command line and the studies may ask for.
@@ -85,10 +88,12 @@ WORLDS: dict[str, Callable[..., Dataset]] = {
     "multi-node": make_multi_node,
     "coupled-interventional": make_coupled_interventional,
     "ball-images": make_ball_images,
+    "arm": make_arm,
     "observational": make_observational,
     "multi-domain": make_multi_domain,
     "latent-anm": make_latent_anm,
     "segments": make_segments,
+    "mixed-series": make_mixed_series,
     "sparse-mixture": make_sparse_mixture,
     "broken": make_broken,
 }
@@ -98,6 +103,8 @@ __all__ = [
     "SCM",
     "TABLE_TYPES",
     "WORLDS",
+    "ArmMarkers",
+    "ArmRendering",
     "BallRendering",
     "Dataset",
     "Exponential",
@@ -131,12 +138,15 @@ __all__ = [
     "full",
     "leaky_relu_mixing",
     "linear_mixing",
+    "load_weather",
+    "make_arm",
     "make_ball_images",
     "make_broken",
     "make_coupled_interventional",
     "make_graph",
     "make_latent_anm",
     "make_linear_interventional",
+    "make_mixed_series",
     "make_mixing",
     "make_multi_domain",
     "make_multi_node",

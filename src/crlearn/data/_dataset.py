@@ -31,9 +31,10 @@ class Truth:
     Z
         Latent causal variables, one row a sample.
     noise
-        Exogenous noise of each latent, one row a sample.
+        Exogenous noise of each latent, one row a sample; None if it is not known.
     graph
-        Observational causal graph; ``graph[i, j]`` is True if latent i causes latent j.
+        Observational causal graph; ``graph[i, j]`` is True if latent i causes latent j. None if it
+        is not known: the latents are real data.
     targets
         ``targets[e, j]`` is True if environment e intervenes on latent j.
     mixing
@@ -45,16 +46,19 @@ class Truth:
         Standard deviation of the Gaussian noise that was added to each feature.
     active
         ``active[i, j]`` is False if latent j is switched off in sample i; None if none ever is.
+    latent_names
+        What the latents are, one name for each; None if they are anonymous.
     """
 
     Z: NDArray[np.floating]
-    noise: NDArray[np.floating]
-    graph: NDArray[np.bool_]
+    noise: NDArray[np.floating] | None
+    graph: NDArray[np.bool_] | None
     targets: NDArray[np.bool_]
     mixing: Mixing
     scms: tuple[SCM, ...] | None = None
     measurement_noise: float = 0.0
     active: NDArray[np.bool_] | None = None
+    latent_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, dtype in (("Z", float), ("noise", float), ("graph", bool), ("targets", bool)):
@@ -106,16 +110,18 @@ class Truth:
 
     def subset(self, rows: Any) -> Truth:
         """Return the truth about some of the samples."""
+        noise = None if self.noise is None else self.noise[rows]
         active = None if self.active is None else self.active[rows]
-        return replace(self, Z=self.Z[rows], noise=self.noise[rows], active=active)
+        return replace(self, Z=self.Z[rows], noise=noise, active=active)
 
     def _scm(self, environment: int) -> SCM:
         if self.scms is None:
             raise ValueError(
                 "Densities and scores need the structural causal models of this world, and they "
                 "are not here: a file does not hold mechanisms that are a user's own functions, "
-                "and latents that switch off or are cut off have none. In the first case, make the "
-                "world again with the same random_state."
+                "and latents that switch off, are cut off or bent, follow a continuous auxiliary "
+                "vector or are real data have none. In the first case, make the world again with "
+                "the same random_state."
             )
         if not 0 <= environment < len(self.scms):
             raise ValueError(

@@ -58,6 +58,16 @@ class Comparison:
         """Number of recovered latents."""
         return self.Z_hat.shape[1]
 
+    @property
+    def graph(self) -> BoolMatrix:
+        """True graph."""
+        return _or_unavailable(self.truth.graph, "the true graph is not known")
+
+    @property
+    def noise(self) -> NDArray[np.floating]:
+        """True exogenous noises."""
+        return _or_unavailable(self.truth.noise, "the true exogenous noises are not known")
+
     @cached_property
     def matching(self) -> NDArray[np.intp]:
         """Pairs (true latent, recovered latent)."""
@@ -91,7 +101,7 @@ class Comparison:
     @property
     def layers(self) -> Groups:
         """True layers, childless latents first."""
-        return layers(self.truth.graph)
+        return layers(self.graph)
 
     @cached_property
     def layers_hat(self) -> Groups:
@@ -124,7 +134,7 @@ class Comparison:
     def partial_graphs(self) -> tuple[BoolMatrix, BoolMatrix]:
         """True and recovered graph over the same nodes; the latter may have undirected edges."""
         padded = np.zeros((self._n_nodes, self._n_nodes), dtype=bool)
-        padded[: self.n_latents, : self.n_latents] = self.truth.graph
+        padded[: self.n_latents, : self.n_latents] = self.graph
         placed = np.zeros_like(padded)
         placed[np.ix_(self._node_of_recovered, self._node_of_recovered)] = self._adjacency_hat
         return padded, placed

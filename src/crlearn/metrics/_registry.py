@@ -92,7 +92,7 @@ class Metric:
 def _layer_recovery(found: Comparison) -> float:
     """Compare exogenous noises, or the latents up to upstream layers if there are no noises."""
     if found.recovers_noise:
-        return layer_recovery(found.truth.noise, found.noise_hat, found.layers, found.layers_hat)
+        return layer_recovery(found.noise, found.noise_hat, found.layers, found.layers_hat)
     return layer_recovery(found.Z, found.Z_hat, found.layers, found.layers_hat, upstream=True)
 
 
@@ -171,7 +171,7 @@ _ENTRIES = (
     ),
     Metric(
         "mac",
-        lambda found: mac(found.truth.noise, found.noise_hat),
+        lambda found: mac(found.noise, found.noise_hat),
         "mean absolute correlation of true and recovered noises in the order given",
         "correlation",
         perfect=1.0,
@@ -180,7 +180,7 @@ _ENTRIES = (
     ),
     Metric(
         "mac_matched",
-        lambda found: mac_matched(found.truth.noise, found.noise_hat),
+        lambda found: mac_matched(found.noise, found.noise_hat),
         "mean absolute correlation of true and recovered noises after optimal matching",
         "correlation",
         perfect=1.0,
@@ -254,7 +254,7 @@ _ENTRIES = (
     ),
     Metric(
         "parent_error",
-        lambda found: parent_error(*found.linear_maps, found.truth.graph, match=False),
+        lambda found: parent_error(*found.linear_maps, found.graph, match=False),
         "spectral norm of what each recovered latent has of others than its parents",
         "spectral norm",
         perfect=0.0,
@@ -262,7 +262,7 @@ _ENTRIES = (
     ),
     Metric(
         "ancestor_error",
-        lambda found: ancestor_error(*found.linear_maps, found.truth.graph, match=False),
+        lambda found: ancestor_error(*found.linear_maps, found.graph, match=False),
         "spectral norm of what each recovered latent has of others than its ancestors",
         "spectral norm",
         perfect=0.0,

@@ -152,10 +152,11 @@ class Fit:
     def matched_noises(self) -> Matched | None:
         """True and recovered exogenous noises, if the truth is known and the model has some."""
         encoder = self.result.noise_encoder
-        if self.dataset is None or self.truth is None or encoder is None:
+        true = None if self.truth is None else self.truth.noise
+        if self.dataset is None or true is None or encoder is None:
             return None
         noises = np.asarray(encoder(self.dataset.X))
-        return Matched.of(self.truth.noise, noises, match(self.truth.noise, noises), "noise")
+        return Matched.of(true, noises, match(true, noises), "noise")
 
 
 def fit_page(fit: Fit, title: str | None = None) -> Page:
@@ -350,15 +351,16 @@ def _features(fit: Fit) -> Section | None:
 
 def _graph(fit: Fit) -> Section:
     found, blocks = fit.result.adjacency, []
+    true = None if fit.truth is None else fit.truth.graph
     if found is None:
         blocks.append(Text(_instead_of_a_graph(fit)))
-        if fit.truth is not None:
-            names = [f"z{i}" for i in range(fit.truth.n_latents)]
-            blocks.append(graph_drawing(Drawing("true graph", fit.truth.graph, names)))
-    elif fit.truth is None or fit.matched is None:
+        if true is not None:
+            names = [f"z{i}" for i in range(len(true))]
+            blocks.append(graph_drawing(Drawing("true graph", true, names)))
+    elif true is None or fit.matched is None:
         blocks.append(graph_drawing(Drawing("recovered graph", found, fit.short_names)))
     else:
-        title, true = _as_far_as_it_can_be_known(fit.truth.graph, fit.result.guarantee.graph)
+        title, true = _as_far_as_it_can_be_known(true, fit.result.guarantee.graph)
         n_nodes = max(fit.matched.correlations.shape)
         blocks.append(
             graphs_beside_each_other(

@@ -246,7 +246,7 @@ class TestWorld:
             random_state=0,
         )
         parent, child = in_box(world).T
-        noise = 2 * world.truth.noise
+        noise = np.multiply(2, world.truth.noise)
         np.testing.assert_allclose(noise[:, 0], parent)
         weight = np.round((child - noise[:, 1])[0] / parent[0])
         assert abs(weight) == 1

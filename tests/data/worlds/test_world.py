@@ -93,7 +93,9 @@ def test_options_are_passed_on():
         random_state=0,
     )
     assert world.truth.graph.sum() == 12
-    np.testing.assert_array_equal(np.abs(world.truth.scms[0].weights()), 3.0 * world.truth.graph)
+    np.testing.assert_array_equal(
+        np.abs(world.truth.scms[0].weights()), np.multiply(3.0, world.truth.graph)
+    )
     assert len(world.truth.mixing.layers) == 5
 
 

@@ -33,7 +33,7 @@ def parts_of(world: Dataset) -> tuple[np.ndarray, np.ndarray, Truth, np.ndarray]
     return world.X, world.y.astype(int), world.truth, world.truth.mixing.matrix
 
 
-def make(seed: int, **options: Any) -> tuple[np.ndarray, np.ndarray, Truth, np.ndarray]:
+def make(seed: int, **options: Any) -> tuple[np.ndarray, np.ndarray, Any, np.ndarray]:
     settings = {"n_latents": 4, "n_features": 12, "n_samples": 2000, "random_state": seed}
     return parts_of(make_linear_interventional(**{**settings, **options}))
 

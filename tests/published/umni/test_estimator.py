@@ -24,7 +24,7 @@ from crlearn.published.umni._estimator import (
 from crlearn.scores import ExactScores
 
 
-def make(seed: int, **options: Any) -> tuple[np.ndarray, np.ndarray, Truth, np.ndarray]:
+def make(seed: int, **options: Any) -> tuple[np.ndarray, np.ndarray, Any, np.ndarray]:
     settings = {"n_latents": 4, "n_features": 7, "n_samples": 2000, "random_state": seed}
     world: Dataset = make_multi_node(**{**settings, **options})
     assert world.y is not None
