@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from crlearn.config import config_context, get_config, set_config
     from crlearn.methods import (
         IVAE,
+        BetaVAE,
         EmpiricalBayesCRL,
         ICABaseline,
         LinearInterventionCRL,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOME = {
     "PCABaseline": "crlearn.methods",
     "ICABaseline": "crlearn.methods",
+    "BetaVAE": "crlearn.methods",
     "IVAE": "crlearn.methods",
     "LinearInterventionCRL": "crlearn.methods",
     "MultiNodeCRL": "crlearn.methods",
@@ -65,6 +67,7 @@ _PARTS = (
 
 __all__ = [
     "IVAE",
+    "BetaVAE",
     "EmpiricalBayesCRL",
     "ICABaseline",
     "LinearInterventionCRL",
