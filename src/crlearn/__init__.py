@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from crlearn.config import config_context, get_config, set_config
     from crlearn.methods import (
         IVAE,
+        BetaVAE,
         EmpiricalBayesCRL,
         ICABaseline,
         LatentANM,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOME = {
     "PCABaseline": "crlearn.methods",
     "ICABaseline": "crlearn.methods",
+    "BetaVAE": "crlearn.methods",
     "IVAE": "crlearn.methods",
     "LatentANM": "crlearn.methods",
     "LinearInterventionCRL": "crlearn.methods",
@@ -67,6 +69,7 @@ _PARTS = (
 
 __all__ = [
     "IVAE",
+    "BetaVAE",
     "EmpiricalBayesCRL",
     "ICABaseline",
     "LatentANM",

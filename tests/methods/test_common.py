@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from crlearn import (
     IVAE,
+    BetaVAE,
     EmpiricalBayesCRL,
     ICABaseline,
     LinearInterventionCRL,
@@ -37,12 +38,21 @@ from crlearn.base import BaseCRL
 from crlearn.data import make_segments
 from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
 from crlearn.flows import InterventionalObjective
-from crlearn.published import EBCRL, GSCALEI, LSCALEI, UMNICRL, ContrastiveCRL, ScoreLayers
+from crlearn.published import (
+    EBCRL,
+    GSCALEI,
+    LSCALEI,
+    UMNICRL,
+    ContrastiveCRL,
+    LatentANMVAE,
+    ScoreLayers,
+)
 from crlearn.result import LinearEncoder
 
 ESTIMATORS: list[Any] = [
     PCABaseline(),
     ICABaseline(max_iter=500),
+    BetaVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     LinearInterventionCRL(mechanisms="linear"),
     MultiNodeCRL(n_latents=1, mechanisms="linear"),
@@ -56,11 +66,13 @@ ESTIMATORS: list[Any] = [
     ContrastiveCRL(width=4, max_epochs=3),
     ScoreLayers(),
     EBCRL(max_iter=3),
+    LatentANMVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
 ]
 # As they are constructed, but for what only takes time: epochs, starts, trained scores.
 AS_CONSTRUCTED: list[Any] = [
     PCABaseline(),
     ICABaseline(),
+    BetaVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     LinearInterventionCRL(),
     MultiNodeCRL(),
@@ -74,9 +86,10 @@ AS_CONSTRUCTED: list[Any] = [
     ContrastiveCRL(width=4, max_epochs=3),
     ScoreLayers(),
     EBCRL(),
+    LatentANMVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
 ]
 # Their encoders are networks.
-NETWORKS = (IVAE, NonlinearInterventionCRL, GSCALEI, ContrastiveCRL)
+NETWORKS = (BetaVAE, IVAE, NonlinearInterventionCRL, GSCALEI, ContrastiveCRL, LatentANMVAE)
 # Published algorithms that decide by numbers in the units of X.
 IN_UNITS_OF_X = tuple(published.ESTIMATORS.values())
 

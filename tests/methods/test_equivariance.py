@@ -17,6 +17,7 @@ import pytest
 
 from crlearn import (
     IVAE,
+    BetaVAE,
     EmpiricalBayesCRL,
     ICABaseline,
     LinearInterventionCRL,
@@ -38,7 +39,15 @@ from crlearn.data import (
 from crlearn.estimators import ESTIMATORS
 from crlearn.methods import DenoisingCRL
 from crlearn.metrics import correlation_matrix, match
-from crlearn.published import EBCRL, GSCALEI, LSCALEI, UMNICRL, ContrastiveCRL, ScoreLayers
+from crlearn.published import (
+    EBCRL,
+    GSCALEI,
+    LSCALEI,
+    UMNICRL,
+    ContrastiveCRL,
+    LatentANMVAE,
+    ScoreLayers,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +125,11 @@ CASES = {
         lambda: make_world(3, 5, graph="empty", noise="laplace", n_samples=500, random_state=0),
         tolerance=1e-4,
     ),
+    "BetaVAE": Case(
+        BetaVAE(n_latents=2, width=4, depth=1, max_epochs=3, n_restarts=1),
+        lambda: make_segments(2, n_samples=40, n_segments=6, random_state=0),
+        tolerance=1e-4,
+    ),
     "IVAE": Case(
         IVAE(n_latents=2, width=4, depth=1, max_epochs=3, n_restarts=1),
         lambda: make_segments(2, n_samples=40, n_segments=6, random_state=0),
@@ -156,6 +170,11 @@ CASES = {
     "ScoreLayers": Case(ScoreLayers(), curved),
     "ScoreLayers, tests": Case(ScoreLayers(threshold="test"), curved),
     "EBCRL": Case(EBCRL(max_iter=3), noisy),
+    "LatentANMVAE": Case(
+        LatentANMVAE(n_latents=2, width=4, depth=1, max_epochs=3, n_restarts=1),
+        lambda: make_segments(2, n_samples=40, n_segments=6, random_state=0),
+        tolerance=1e-4,
+    ),
 }
 
 
@@ -205,6 +224,7 @@ WAYS = [
 WITHOUT_LABELS = {
     "PCABaseline",
     "ICABaseline",
+    "BetaVAE",
     "ObservationalCRL",
     "ScoreLayers",
     "ScoreLayers, tests",
@@ -214,6 +234,8 @@ Way = Callable[[Data], Data]
 
 # What is known not to hold, and why.
 EXCEPTIONS: dict[tuple[str, Way], str] = {
+    ("BetaVAE", columns_permuted): "each feature has random first weights of its own",
+    ("BetaVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("IVAE", columns_permuted): "each feature has random first weights of its own",
     ("IVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("IVAE", environments_renamed): "each environment has a random first prior of its own",
@@ -229,6 +251,9 @@ EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("ContrastiveCRL", columns_permuted): "each feature has random first weights of its own",
     ("ContrastiveCRL", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("ContrastiveCRL", environments_renamed): "each environment has random first weights",
+    ("LatentANMVAE", columns_permuted): "each feature has random first weights of its own",
+    ("LatentANMVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
+    ("LatentANMVAE", environments_renamed): "each segment has a random first prior of its own",
     ("ScoreLayers", other_units): "leaves have length one in the units of X",
     ("EBCRL", shifted_and_scaled): "knots lie where they lie in the units of X",
     ("EBCRL", far_from_zero): "the model has no intercept",

@@ -12,27 +12,11 @@ from scipy.stats import multivariate_normal
 from crlearn import IVAE, load
 from crlearn.data import make_latent_anm, make_segments
 from crlearn.exceptions import AssumptionWarning, DivergenceError, IdentifiabilityError
-from crlearn.methods._ivae import EvidenceBound, Gaussian, divergence, posterior
+from crlearn.methods._ivae import EvidenceBound
 from crlearn.metrics import evaluate
 from crlearn.train import _chunk
 
 quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
-
-
-def gaussian(mean: float, variance: float) -> Gaussian:
-    return Gaussian(jnp.full((1, 1), mean), jnp.full((1, 1), np.log(variance)))
-
-
-def test_posterior_weighs_by_precision():
-    combined = posterior(gaussian(2.0, 1.0), gaussian(-1.0, 0.5))
-    np.testing.assert_allclose(combined.mean, 0.0, atol=1e-6)
-    np.testing.assert_allclose(np.exp(combined.log_variance), 1 / 3, rtol=1e-6)
-
-
-def test_divergence_on_a_hand_built_case():
-    assert divergence(gaussian(0.5, 2.0), gaussian(0.5, 2.0))[0] == pytest.approx(0, abs=1e-6)
-    expected = 0.5 * (2.0 + 1.0 - 1 - np.log(2.0))
-    assert divergence(gaussian(1.0, 2.0), gaussian(0.0, 1.0))[0] == pytest.approx(expected)
 
 
 def test_the_bound_is_tight_for_a_linear_gaussian_model():

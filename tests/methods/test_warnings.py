@@ -16,6 +16,7 @@ import pytest
 
 from crlearn import (
     IVAE,
+    BetaVAE,
     EmpiricalBayesCRL,
     ICABaseline,
     LinearInterventionCRL,
@@ -28,6 +29,7 @@ from crlearn import (
 from crlearn.data import (
     Intervention,
     make_coupled_interventional,
+    make_latent_anm,
     make_linear_interventional,
     make_multi_domain,
     make_multi_node,
@@ -38,10 +40,19 @@ from crlearn.data import (
 from crlearn.estimators import ESTIMATORS
 from crlearn.exceptions import AssumptionWarning
 from crlearn.metrics import evaluate
-from crlearn.published import EBCRL, GSCALEI, LSCALEI, UMNICRL, ContrastiveCRL, ScoreLayers
+from crlearn.published import (
+    EBCRL,
+    GSCALEI,
+    LSCALEI,
+    UMNICRL,
+    ContrastiveCRL,
+    LatentANMVAE,
+    ScoreLayers,
+)
 
 Fit = Callable[[], Any]
 LARGE_STEP_OF_LOG_ODDS = 0.3  # as below, where cycles are penalised exponentially
+LARGE_STEP_OF_MECHANISMS = 2.0  # as below, where effects of effects add up
 LARGE_STEP = 4.0  # most restarts diverge; with a tenth of it none does
 
 
@@ -92,7 +103,17 @@ def ica(change: Callable[[Any], Any] = lambda X: X, noise: str = "laplace", **op
     return ICABaseline(3, random_state=0, **options).fit(change(world.X))
 
 
-# Identifiable VAE
+# Variational autoencoders
+
+
+def beta_vae(change: Callable[[Any], Any] = lambda X: X, **options: Any) -> Any:
+    world = make_segments(2, n_samples=60, n_segments=6, random_state=0)
+    settings = {"width": 8, "depth": 1, "max_epochs": 50, "random_state": 0}
+    return BetaVAE(2, **{**settings, **options}).fit(change(world.X))
+
+
+def beta_vae_much_at_once() -> Any:
+    return beta_vae(far_from_zero, n_restarts=8, max_epochs=2, learning_rate=LARGE_STEP)
 
 
 def ivae() -> Any:
@@ -407,6 +428,23 @@ def contrastive_much_at_once() -> Any:
     return model.fit(X, y + 1)
 
 
+def latent_anm(seed: int = 3, mechanisms: str = "mlp", **options: Any) -> Any:
+    world = make_latent_anm(2, n_segments=10, n_samples=200, random_state=seed, **options)
+    settings: Any = {"width": 16, "depth": 2, "max_epochs": 200, "learning_rate": 0.01}
+    model = LatentANMVAE(2, mechanisms=mechanisms, random_state=0, **settings)
+    return model.fit(world.X, world.y)
+
+
+def latent_anm_much_at_once() -> Any:
+    """Few segments, one of them of two rows, and steps that are too large."""
+    world: Any = make_latent_anm(2, n_segments=6, n_samples=60, random_state=0)
+    y = world.y % 2
+    y[:2] = 2
+    settings: Any = {"width": 8, "depth": 1, "max_epochs": 2, "n_restarts": 8, "random_state": 0}
+    model = LatentANMVAE(2, learning_rate=LARGE_STEP_OF_MECHANISMS, **settings)
+    return model.fit(far_from_zero(world.X), y)
+
+
 not_iterated = partial(EBCRL, max_iter=0)
 hardly_fitted = partial(StructuralPriorCRL, n_steps=5)
 
@@ -436,6 +474,7 @@ def two_targets_that_nothing_tells_apart() -> Any:
 HOLD: dict[str, Fit] = {
     "PCABaseline": pca,
     "ICABaseline": ica,
+    "BetaVAE": beta_vae,
     "IVAE": ivae,
     "LinearInterventionCRL": single_node,
     "MultiNodeCRL": multi_node,
@@ -449,12 +488,16 @@ HOLD: dict[str, Fit] = {
     "ContrastiveCRL": contrastive,
     "ScoreLayers": layers,
     "EBCRL": lambda: denoised(EBCRL, max_iter=200),
+    "LatentANMVAE": latent_anm,
 }
 
 FAIL: dict[tuple[str, str], Fit] = {
     ("PCABaseline", "columns vary"): lambda: pca(far_from_zero),
     ("ICABaseline", "columns vary"): lambda: ica(far_from_zero),
     ("ICABaseline", "the rotation converged"): lambda: ica(noise="gaussian", max_iter=3),
+    ("BetaVAE", "columns vary"): beta_vae_much_at_once,
+    ("BetaVAE", "training stayed finite"): beta_vae_much_at_once,
+    ("BetaVAE", "every latent is used"): lambda: beta_vae(beta=1000.0),
     ("IVAE", "columns vary"): much_at_once,
     ("IVAE", "enough environments"): much_at_once,
     ("IVAE", "environment sizes"): much_at_once,
@@ -620,6 +663,21 @@ FAIL: dict[tuple[str, str], Fit] = {
             "training stayed finite",
         )
     },
+    **{
+        ("LatentANMVAE", check): latent_anm_much_at_once
+        for check in (
+            "columns vary",
+            "enough segments",
+            "environment sizes",
+            "training stayed finite",
+            "restarts agree",
+        )
+    },
+    ("LatentANMVAE", "gates close in some segment"): lambda: latent_anm(quiet=0.0, seed=2),
+    ("LatentANMVAE", "noises are Gaussian"): lambda: latent_anm(noise="laplace"),
+    ("LatentANMVAE", "noises do not depend on causes"): lambda: latent_anm(
+        seed=11, mechanisms="linear"
+    ),
     ("ScoreLayers", "columns vary"): lambda: layers(far_from_zero(chain(200))),
     ("ScoreLayers", "rank of X"): lambda: layers(measured(200)),
     ("ScoreLayers", "data are not Gaussian"): gaussian_latents,

@@ -10,7 +10,7 @@ import pytest
 
 from crlearn.config import config_context
 from crlearn.exceptions import CorruptFileError, DivergenceError
-from crlearn.train import Settings, compared, train
+from crlearn.train import Settings, Training, compared, finite_check, train
 
 SETTINGS = Settings(
     max_epochs=12, batch_size=32, learning_rate=0.05, patience=None, validation_fraction=0.2
@@ -143,6 +143,14 @@ def test_the_other_restarts_come_back_best_first(race: float):
     assert deep == sorted(deep, reverse=True)  # those in the deeper valley come first
     assert any(deep)
     assert not all(deep)
+
+
+@pytest.mark.parametrize(("skipped", "retried"), [(0, 0), (2, 0), (0, 1)])
+def test_what_was_not_finite_is_said(skipped: int, retried: int):
+    check = finite_check(Training(None, 1.0, {}, "max_epochs", skipped, retried))
+    assert check.passed == (skipped == retried == 0)
+    assert f"{retried} restarts diverged" in check.detail
+    assert f"{skipped} steps were left out" in check.detail
 
 
 def test_restarts_are_compared_with_the_answer():

@@ -1,6 +1,7 @@
 """The methods: one file each, all behind the interface of `crlearn.base.BaseCRL`."""
 
 from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, pca_baseline
+from crlearn.methods._beta_vae import BetaVAE, beta_vae
 from crlearn.methods._denoising import DenoisingCRL as DenoisingCRL  # a base, for the published
 from crlearn.methods._empirical_bayes import EmpiricalBayesCRL, ScoreOptions, empirical_bayes_crl
 from crlearn.methods._ivae import IVAE, ivae
@@ -25,6 +26,7 @@ ESTIMATORS = {
     for method in (
         PCABaseline,
         ICABaseline,
+        BetaVAE,
         IVAE,
         LinearInterventionCRL,
         MultiNodeCRL,
@@ -44,6 +46,7 @@ __all__ = [
     "OBSERVATIONAL_GUARANTEE",
     "SOFT_INTERVENTION_GUARANTEE",
     "SOFT_MULTI_NODE_GUARANTEE",
+    "BetaVAE",
     "EmpiricalBayesCRL",
     "ICABaseline",
     "LatentANM",
@@ -54,6 +57,7 @@ __all__ = [
     "PCABaseline",
     "ScoreOptions",
     "StructuralPriorCRL",
+    "beta_vae",
     "empirical_bayes_crl",
     "ica_baseline",
     "ivae",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crlearn.flows import NodeRegressions
 from crlearn.result import Check, Guarantee
-from crlearn.train import Training
+from crlearn.train import Training, finite_check
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -158,10 +158,5 @@ def training_checks(fit: Training) -> tuple[Check, ...]:
             if fit.stopped == "interrupted"
             else f"{len(fit.history['epoch'])} times all restarts were compared",
         ),
-        Check(
-            "training stayed finite",
-            fit.retried == 0 and fit.skipped_steps == 0,
-            f"{fit.retried} restarts diverged and were run again with a smaller step, "
-            f"{fit.skipped_steps} steps were left out",
-        ),
+        finite_check(fit),
     )

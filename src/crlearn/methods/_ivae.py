@@ -23,14 +23,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from crlearn.base import BaseCRL
@@ -44,9 +43,19 @@ from crlearn.inputs import (
     choose_n_latents,
     read_environments,
 )
-from crlearn.nets import ACTIVATIONS, MLP, NetworkMap
+from crlearn.nets import ACTIVATIONS, MLP
 from crlearn.result import Check, Guarantee, Result
-from crlearn.train import Settings, Training, train
+from crlearn.train import Settings, finite_check
+from crlearn.variational import (
+    Diagonal,
+    divergence,
+    evidence,
+    fit_autoencoder,
+    log_likelihood,
+    product,
+    random_networks,
+    restart_check,
+)
 
 GUARANTEE = Guarantee(
     latents="scale",
@@ -58,43 +67,6 @@ GUARANTEE = Guarantee(
 
 # Fits with MCC above 0.97 gave 0.13 to 0.15 (4 worlds); causally related latents 0.23 to 0.35 (8).
 _LARGEST_DEPENDENCE = 0.2
-# Worlds of make_segments and make_latent_anm with 2, 3 and 5 latents, seeds 0 to 4: another restart
-# has more than this in 35 of 38 fits with MCC above 0.9, and in 13 of 21 others, of which 12 fail
-# the check of independence or of environments.
-_SAME_LATENTS = 0.85
-# Rows that are in memory in double precision at once.
-_ROWS_PER_BLOCK = 8192
-
-
-class Gaussian(NamedTuple):
-    """Mean and log-variance of independent Gaussians."""
-
-    mean: Float[Array, "rows latents"]
-    log_variance: Float[Array, "rows latents"]
-
-
-def posterior(evidence: Gaussian, prior: Gaussian) -> Gaussian:
-    """Return the normalised product of what x says and what y says."""
-    from_x, from_y = jnp.exp(-evidence.log_variance), jnp.exp(-prior.log_variance)
-    precision = from_x + from_y
-    mean = (from_x * evidence.mean + from_y * prior.mean) / precision
-    return Gaussian(mean, -jnp.log(precision))
-
-
-def divergence(q: Gaussian, p: Gaussian) -> Float[Array, " rows"]:
-    """Kullback-Leibler divergence KL(q || p)."""
-    ratio = jnp.exp(q.log_variance - p.log_variance)
-    distance = (q.mean - p.mean) ** 2 * jnp.exp(-p.log_variance)
-    return 0.5 * (ratio + distance - 1 - q.log_variance + p.log_variance).sum(axis=1)
-
-
-def log_likelihood(
-    x: Float[Array, "rows features"],
-    mean: Float[Array, "rows features"],
-    variance: Float[Array, ""],
-) -> Float[Array, " rows"]:
-    """Log-density of x under the decoder's Gaussian."""
-    return -0.5 * ((x - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance)).sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -113,30 +85,23 @@ class EvidenceBound:
         """Draw encoder, decoder, noise level and prior."""
         encoder_key, decoder_key, prior_key = jax.random.split(key, 3)
         hidden = [self.width] * self.depth
-        encoder_sizes = [self.n_features, *hidden, 2 * self.n_latents]
-        decoder_sizes = [self.n_latents, *hidden, self.n_features]
-        return {
-            "encoder": MLP.random(encoder_key, encoder_sizes, self.activation),
-            "decoder": MLP.random(decoder_key, decoder_sizes, self.activation),
-            "log_noise": jnp.asarray(-2.0),
-            "prior": self._init_prior(prior_key),
-        }
+        networks = random_networks(
+            encoder_key, decoder_key, self.n_features, self.n_latents, hidden, self.activation
+        )
+        prior = self._init_prior(prior_key)
+        return {**networks, "log_noise": jnp.asarray(-2.0), "prior": prior}
 
     def _init_prior(self, key: PRNGKeyArray) -> Any:
         if self.n_environments is None:
             return MLP.random(key, [1, *[self.width] * self.depth, 2 * self.n_latents])
         return 0.1 * jax.random.normal(key, (self.n_environments, 2 * self.n_latents))
 
-    def prior(self, params: dict[str, Any], y: Array) -> Gaussian:
+    def prior(self, params: dict[str, Any], y: Array) -> Diagonal:
         """p(z | y)."""
         table_or_network = params["prior"]
         if self.n_environments is None:
-            return Gaussian(*jnp.split(table_or_network(y[:, None]), 2, axis=1))
-        return Gaussian(*jnp.split(table_or_network[y], 2, axis=1))
-
-    def evidence(self, params: dict[str, Any], x: Float[Array, "rows features"]) -> Gaussian:
-        """Read from x alone what it says about z."""
-        return Gaussian(*jnp.split(params["encoder"](x), 2, axis=1))
+            return Diagonal(*jnp.split(table_or_network(y[:, None]), 2, axis=1))
+        return Diagonal(*jnp.split(table_or_network[y], 2, axis=1))
 
     def loss(
         self,
@@ -148,10 +113,9 @@ class EvidenceBound:
         """Minus the mean evidence bound, from one draw of z a row."""
         x, y = batch
         prior = self.prior(params, y)
-        q = posterior(self.evidence(params, x), prior)
-        z = q.mean + jnp.exp(0.5 * q.log_variance) * jax.random.normal(key, q.mean.shape)
+        q = product(evidence(params, x), prior)
         noise_variance = jnp.exp(params["log_noise"]) + self.min_noise
-        fit = log_likelihood(x, params["decoder"](z), noise_variance)
+        fit = log_likelihood(x, params["decoder"](q.draw(key)), noise_variance)
         return (divergence(q, prior) - fit).mean()
 
 
@@ -183,32 +147,29 @@ def ivae(
         activation=activation,
         min_noise=min_noise,
     )
-    data = (_standardised(X, scaling), _side_information(y, environments))
-    training = train(
-        objective, data, settings, seed=seed, checkpoint=checkpoint, description="IVAE"
+    fit = fit_autoencoder(
+        objective,
+        X,
+        scaling,
+        (_side_information(y, environments),),
+        settings,
+        rows=_reference_rows(environments),
+        seed=seed,
+        checkpoint=checkpoint,
+        description="IVAE",
     )
-
-    encoder, decoder = _in_readable_units(training.params, X, n, scaling, environments)
-    Z = encoder(X)
-    agreement = _restart_agreement(data[0], training)
     return Result(
-        encoder=encoder,
-        decoder=decoder,
+        encoder=fit.encoder,
+        decoder=fit.decoder,
         guarantee=GUARANTEE,
         checks=(
             *column_checks,
-            *_assumption_checks(Z, environments),
-            _finite_check(training),
-            _restart_check(n, agreement),
+            *_assumption_checks(fit.latents, environments),
+            finite_check(fit.training),
+            restart_check(fit),
         ),
-        history=training.history,
-        details={
-            "held_out_loss": training.loss,
-            "stopped": training.stopped,
-            "skipped_steps": training.skipped_steps,
-            "restart_agreement": agreement,
-            "reconstruction_r2": _reconstruction_r2(X, Z, decoder, scaling),
-        },
+        history=fit.training.history,
+        details=fit.details,
         device=device_name(),
     )
 
@@ -236,28 +197,11 @@ def _side_information(y: NDArray[Any], environments: Environments | None) -> NDA
     return Scaling.of(y[:, None])(y[:, None])[:, 0].astype(np.float32)
 
 
-def _in_readable_units(
-    params: dict[str, Any],
-    X: NDArray[np.floating],
-    n_latents: int,
-    scaling: Scaling,
-    environments: Environments | None,
-) -> tuple[NetworkMap, NetworkMap]:
-    """Give each latent mean 0 and sd 1 (in the reference environment): its units are arbitrary."""
-    # Constant columns said nothing in training: whatever they hold later must not matter.
-    inward = np.where(scaling.constant, np.inf, scaling.scale)
-    outward = np.where(scaling.constant, 0.0, scaling.scale)
-    rows = slice(None)
-    if environments is not None and environments.reference is not None:
-        rows = environments.codes == environments.reference
-    raw = NetworkMap(
-        params["encoder"], scaling.mean, inward, np.zeros(n_latents), np.ones(n_latents)
-    )
-    units = Scaling.of(raw(X[rows]))
-    shift, stretch = -units.mean / units.scale, 1 / units.scale
-    encoder = NetworkMap(params["encoder"], scaling.mean, inward, shift, stretch)
-    decoder = NetworkMap(params["decoder"], shift, stretch, scaling.mean, outward)
-    return encoder, decoder
+def _reference_rows(environments: Environments | None) -> NDArray[np.bool_] | slice:
+    """Return the rows over which latents get mean 0 and sd 1."""
+    if environments is None or environments.reference is None:
+        return slice(None)
+    return environments.codes == environments.reference
 
 
 def _assumption_checks(
@@ -288,54 +232,6 @@ def _independence_check(dependence: float | None) -> Check:
     return Check(name, False, f"{detail}: they are related, or training has not found them")
 
 
-def _finite_check(training: Training) -> Check:
-    return Check(
-        "training stayed finite",
-        training.retried == 0 and training.skipped_steps == 0,
-        f"{training.retried} restarts diverged and were run again with a smaller step, "
-        f"{training.skipped_steps} steps were left out",
-    )
-
-
-def _restart_agreement(X: NDArray[np.float32], training: Training) -> NDArray[np.floating]:
-    """Return how far the latents of each other restart agree with the answer, best loss first.
-
-    Restarts were left at the end of the race, where their losses say little yet: which latents they
-    were after is seen there, how well they would have fitted is not.
-    """
-    rows = X[:: -(-len(X) // _ROWS_PER_BLOCK)]
-    answer, *others = (_latents(params, rows) for params in (training.params, *training.runners_up))
-    return np.array([_matched_correlation(answer, other) for other in others])
-
-
-def _latents(params: dict[str, Any], rows: NDArray[np.float32]) -> NDArray[np.floating]:
-    mean, _ = np.split(np.asarray(params["encoder"](rows), dtype=float), 2, axis=1)
-    return mean
-
-
-def _matched_correlation(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
-    """Mean absolute correlation of latents after optimal matching."""
-    standard = [Scaling.of(rows)(rows) for rows in (one, other)]
-    correlations = np.abs(standard[0].T @ standard[1]) / len(one)
-    return float(correlations[linear_sum_assignment(-correlations)].mean())
-
-
-def _restart_check(n_latents: int, agreement: NDArray[np.floating]) -> Check:
-    name = "restarts agree"
-    if n_latents == 1:
-        return Check(name, True, "a single latent has none to be mixed with")
-    if not len(agreement):
-        return Check(name, None, "there is one restart only; raise n_restarts to compare")
-    same = agreement >= _SAME_LATENTS
-    detail = (
-        f"{same.sum()} of {len(agreement)} other restarts were after the same latents (correlation "
-        f"{_SAME_LATENTS} or more, the best {agreement.max():.2f})"
-    )
-    if same.any():
-        return Check(name, True, detail)
-    return Check(name, False, f"{detail}: raise max_epochs, n_restarts or race")
-
-
 def _dependence_within(Z: NDArray[np.floating], environments: Environments) -> float | None:
     """Root mean square correlation between latents inside environments, freed of sampling noise."""
     n = Z.shape[1]
@@ -350,25 +246,6 @@ def _dependence_within(Z: NDArray[np.floating], environments: Environments) -> f
         squares = correlation[np.triu_indices(n, k=1)] ** 2
         excess += len(rows) * (squares.mean() - 1 / (len(rows) - 1))
     return float(np.sqrt(max(excess / environments.counts[large_enough].sum(), 0.0)))
-
-
-def _standardised(X: NDArray[np.floating], scaling: Scaling) -> NDArray[np.float32]:
-    """Return X in the units and the precision of the training, without a copy in double."""
-    return np.concatenate([scaling(rows).astype(np.float32) for rows in _blocks(X)])
-
-
-def _blocks(rows: NDArray[np.floating]) -> list[NDArray[np.floating]]:
-    return np.array_split(rows, -(-len(rows) // _ROWS_PER_BLOCK))
-
-
-def _reconstruction_r2(
-    X: NDArray[np.floating], Z: NDArray[np.floating], decoder: NetworkMap, scaling: Scaling
-) -> float:
-    squares = sum(
-        ((scaling(rows) - scaling(decoder(latents))) ** 2).sum()
-        for rows, latents in zip(_blocks(X), _blocks(Z), strict=True)
-    )
-    return float(1 - squares / X.size / (~scaling.constant).mean())
 
 
 class IVAE(BaseCRL):

@@ -6,6 +6,7 @@ The methods of the same settings in `crlearn.methods` do better; these stand bes
 
 from crlearn.published._contrastive import ContrastiveCRL, contrastive_crl
 from crlearn.published._eb_crl import EBCRL, eb_crl
+from crlearn.published._latent_anm_vae import LatentANMVAE, latent_anm_vae
 from crlearn.published.gscale._estimator import GSCALEI, gscale_i
 from crlearn.published.layers._estimator import ScoreLayers, score_layers
 from crlearn.published.lscale._estimator import LSCALEI, lscale_i
@@ -14,7 +15,7 @@ from crlearn.published.umni._estimator import UMNICRL, umni_crl
 # Every estimator class by name.
 ESTIMATORS = {
     method.__name__: method
-    for method in (LSCALEI, UMNICRL, GSCALEI, ContrastiveCRL, ScoreLayers, EBCRL)
+    for method in (LSCALEI, UMNICRL, GSCALEI, ContrastiveCRL, ScoreLayers, EBCRL, LatentANMVAE)
 }
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "LSCALEI",
     "UMNICRL",
     "ContrastiveCRL",
+    "LatentANMVAE",
     "ScoreLayers",
     "contrastive_crl",
     "eb_crl",
     "gscale_i",
+    "latent_anm_vae",
     "lscale_i",
     "score_layers",
     "umni_crl",

@@ -70,7 +70,7 @@ from crlearn.nets import MLP, AnyArray, NetworkMap
 from crlearn.published._units import refuse_extreme_units
 from crlearn.published.lscale._estimator import acyclic_graph
 from crlearn.result import Check, Guarantee, Result
-from crlearn.train import Settings, Training, train
+from crlearn.train import Settings, finite_check, train
 
 Matrix = NDArray[np.floating]
 
@@ -266,7 +266,7 @@ def contrastive_crl(
             _visibility_check(log_odds, raw, codes, labels),
             _gaussian_check(units(raw[codes == 0])),
             _noise_check(raw[codes == 0] @ np.asarray(log_odds.noise_rows).T),
-            _finite_check(training),
+            finite_check(training),
         ),
         history=training.history,
         details={"loss": training.loss, "effects": effects.T},
@@ -340,15 +340,6 @@ def _noise_check(noises: Matrix) -> Check:
     detail = f"largest correlation {correlations.max():.2g}; up to {largest:.2g} passes"
     advice = ": two environments may share a target, or training is not at its end"
     return Check(name, passed, detail if passed else detail + advice)
-
-
-def _finite_check(training: Training) -> Check:
-    return Check(
-        "training stayed finite",
-        training.retried == 0 and training.skipped_steps == 0,
-        f"{training.retried} restarts diverged and were run again with a smaller step, "
-        f"{training.skipped_steps} steps were left out",
-    )
 
 
 class ContrastiveCRL(BaseCRL):

@@ -6,6 +6,6 @@ divergence caught, checkpoints that resume to the same bits, progress.
 """
 
 from crlearn.train._chunk import Objective
-from crlearn.train._loop import Settings, Training, compared, train
+from crlearn.train._loop import Settings, Training, compared, finite_check, train
 
-__all__ = ["Objective", "Settings", "Training", "compared", "train"]
+__all__ = ["Objective", "Settings", "Training", "compared", "finite_check", "train"]

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from crlearn.config import numerics
 from crlearn.exceptions import DivergenceError
 from crlearn.progress import progress_bar
+from crlearn.result import Check
 from crlearn.train import _chunk
 from crlearn.train._checkpoint import Checkpoint, Progress, fingerprint
 from crlearn.train._chunk import Batch, Feed, Left, Objective, Plan, Revising, State
@@ -171,6 +172,16 @@ def compared(training: Training, agreement: Callable[[Any, Any], float]) -> Trai
         training,
         agreements=tuple(agreement(training.params, other) for other in others),
         gaps=tuple(float(loss - training.loss) for loss in losses),
+    )
+
+
+def finite_check(training: Training) -> Check:
+    """Check that no restart diverged and that no step of the answer was left out."""
+    return Check(
+        "training stayed finite",
+        training.retried == 0 and training.skipped_steps == 0,
+        f"{training.retried} restarts diverged and were run again with a smaller step, "
+        f"{training.skipped_steps} steps were left out",
     )
 
 

@@ -1,5 +1,16 @@
-"""Explicit priors on latents behind noisy measurements, fitted by a bound of the likelihood."""
+"""Explicit priors on latents, fitted by a bound of the likelihood, and parts of autoencoders."""
 
+from crlearn.variational._autoencoder import (
+    AutoencoderFit,
+    Diagonal,
+    divergence,
+    evidence,
+    fit_autoencoder,
+    log_likelihood,
+    product,
+    random_networks,
+    restart_check,
+)
 from crlearn.variational._bound import (
     EvidenceBound,
     Gaussian,
@@ -16,16 +27,25 @@ from crlearn.variational._prior import StructuralPrior
 from crlearn.variational._start import straight_start
 
 __all__ = [
+    "AutoencoderFit",
+    "Diagonal",
     "EvidenceBound",
     "Gaussian",
     "LinearMixing",
     "Parameters",
     "Rows",
     "StructuralPrior",
+    "divergence",
     "draw",
+    "evidence",
+    "fit_autoencoder",
     "fit_prior",
+    "log_likelihood",
     "log_weights",
     "noise_variance",
     "posterior",
+    "product",
+    "random_networks",
+    "restart_check",
     "straight_start",
 ]

@@ -95,7 +95,7 @@ from crlearn.published.gscale._pairs import (
 from crlearn.published.lscale._estimator import acyclic_graph
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.scores import make_score
-from crlearn.train import Settings, Training, train
+from crlearn.train import Settings, Training, finite_check, train
 
 Matrix = NDArray[np.floating]
 
@@ -332,7 +332,7 @@ def _result(
             _coverage_check(fit.groups),
             _reconstruction_check(X, encode, decode),
             _one_hot_check(fit),
-            _finite_check(fit.training),
+            finite_check(fit.training),
         ),
         history=fit.training.history,
         details={
@@ -407,15 +407,6 @@ def _one_hot_check(fit: Fit) -> Check:
     passed = bool(beside[worst] <= _LARGEST_SHARE)
     advice = ": pairs or targets may be wrong, scores noisy, or training is not at its end"
     return Check("score differences are one-hot", passed, detail if passed else detail + advice)
-
-
-def _finite_check(training: Training) -> Check:
-    return Check(
-        "training stayed finite",
-        training.retried == 0 and training.skipped_steps == 0,
-        f"{training.retried} restarts diverged and were run again with a smaller step, "
-        f"{training.skipped_steps} steps were left out",
-    )
 
 
 class GSCALEI(BaseCRL):
