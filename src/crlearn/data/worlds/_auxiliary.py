@@ -140,7 +140,7 @@ def random_changing_latents(
     dimension: int,
     *,
     changes: Changes,
-    quiet: float,
+    quiet: Sequence[float],
     fixed_signs: bool,
     noise_mean: tuple[float, float],
     noise_scale: tuple[float, float],
@@ -159,7 +159,7 @@ def random_changing_latents(
         gates: list[Gate | None] = [None] * n_latents
     else:
         heights = [_own_heights(step, dimension, fixed_signs, rng) for step in steps]
-        gates = [Gate.random(dimension, quiet, rng) if quiet else None for _ in steps]
+        gates = [Gate.random(dimension, share, rng) if share else None for share in quiet]
     return ChangingLatents(graph, means, log_scales, steps, heights, gates, fixed)
 
 

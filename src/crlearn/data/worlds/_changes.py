@@ -8,13 +8,14 @@ from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crlearn.data._random import signed_uniform
 from crlearn.data.model._mechanisms import MLP, STEP_HEIGHTS, random_steps
 from crlearn.data.model._node import Node
 from crlearn.data.model._noise import Noise
 from crlearn.data.model._scm import SCM
+from crlearn.data.worlds._checks import check_share
 
 Changes = Literal["vanish", "size"]
 Invariant = Sequence[int] | Literal["all"]
@@ -38,12 +39,25 @@ def invariant_parts(
     return [part if j in chosen else None for j, part in enumerate(random_steps_on(graph, rng))]
 
 
+def quiet_shares(quiet: ArrayLike, n_latents: int) -> list[float]:
+    """Return the share of quiet segments of each latent."""
+    given = [quiet] * n_latents if np.ndim(quiet) == 0 else list(np.asarray(quiet))
+    if len(given) != n_latents:
+        raise ValueError(
+            f"'quiet' must be one share, or one for each of the {n_latents} latents. "
+            f"Got {len(given)} instead."
+        )
+    for share in given:
+        check_share(share, "quiet")
+    return [float(share) for share in given]
+
+
 def quiet_segments(
-    n_segments: int, n_latents: int, quiet: float, rng: np.random.Generator
+    n_segments: int, shares: Sequence[float], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Return the matrix that is True at [u, j] if latent j has no mechanism in segment u."""
-    first = np.arange(n_segments) < round(quiet * n_segments)
-    return rng.permuted(np.tile(first[:, None], (1, n_latents)), axis=0)
+    counts = [round(share * n_segments) for share in shares]
+    return rng.permuted(np.arange(n_segments)[:, None] < np.array(counts), axis=0)
 
 
 def vanishing(

@@ -20,12 +20,13 @@ from crlearn.data.worlds._changes import (
     Invariant,
     invariant_parts,
     quiet_segments,
+    quiet_shares,
     random_steps_on,
     resized,
     segment_model,
     vanishing,
 )
-from crlearn.data.worlds._checks import check_choice, check_count, check_range, check_share
+from crlearn.data.worlds._checks import check_choice, check_count, check_range
 from crlearn.data.worlds._post_nonlinear import random_bends, sample_bent
 from crlearn.data.worlds._world import Sizes, sample_environments, samples_by_environment
 
@@ -41,7 +42,7 @@ def make_latent_anm(
     graph: str | ArrayLike | nx.DiGraph = "chain",
     edge_probability: float = 0.5,
     changes: Changes = "vanish",
-    quiet: float = 0.3,
+    quiet: float | ArrayLike = 0.3,
     invariant: Invariant = (),
     fixed_signs: bool = True,
     post_nonlinear: bool = False,
@@ -61,7 +62,8 @@ def make_latent_anm(
     segment changes every latent: ``truth.targets`` is True throughout.
 
     The theory asks that the influence of the parents on a latent vanishes for some value of the
-    auxiliary variable. `quiet` sees to that; `invariant` and ``changes="size"`` violate it.
+    auxiliary variable. `quiet` sees to that; ``quiet=0``, `invariant` and ``changes="size"``
+    violate it.
 
     Parameters
     ----------
@@ -84,12 +86,12 @@ def make_latent_anm(
         ones. ``"size"``: none ever vanishes, `quiet` is not used; all heights of a mechanism are
         multiplied by one factor between 0.2 and 1.
     quiet
-        Share of the segments in which a latent has no mechanism, drawn for each latent; without
-        any the latents are not identifiable.
+        Share of the segments in which a latent has no mechanism, drawn for each latent; one for
+        all, or one for each. Latents without any are not identifiable.
     invariant
         Latents (``"all"``, or a list of their numbers) whose parents also have an effect that is
         the same in all segments, the quiet ones included: a further sum of steps. Latents without
-        parents have none.
+        parents have none. With quiet segments no data can tell such a latent from one without it.
     fixed_signs
         Whether the heights keep their signs over the segments. If they do not, the mechanisms
         average out, and methods that ignore them do well.
@@ -118,7 +120,7 @@ def make_latent_anm(
     check_count(auxiliary_dim, "auxiliary_dim")
     check_choice(auxiliary, "auxiliary", ("segments", "continuous"))
     check_choice(changes, "changes", ("vanish", "size"))
-    check_share(quiet, "quiet")
+    shares = quiet_shares(quiet, n_latents)
     check_range(noise_mean, "noise_mean")
     check_range(noise_scale, "noise_scale", positive=True)
     model_seed, mixing_seed, sample_seed = independent_seeds(random_state, 3)
@@ -141,7 +143,7 @@ def make_latent_anm(
             fixed,
             auxiliary_dim,
             changes=changes,
-            quiet=quiet,
+            quiet=shares,
             fixed_signs=fixed_signs,
             noise_mean=noise_mean,
             noise_scale=noise_scale,
@@ -156,7 +158,7 @@ def make_latent_anm(
             measurement_noise=measurement_noise,
             random_state=sample_seed,
         )
-    is_quiet = quiet_segments(n_segments, n_latents, quiet, rng)
+    is_quiet = quiet_segments(n_segments, shares, rng)
     means = rng.uniform(*noise_mean, size=(n_segments, n_latents))
     scales = rng.uniform(*noise_scale, size=(n_segments, n_latents))
     if changes == "size":
