@@ -94,6 +94,16 @@ class Comparison:
         return check_matrix(encoder(self.X), "the recovered noise")
 
     @property
+    def noises_within_environments(self) -> tuple[Matrix, Matrix]:
+        """True and recovered noises without the mean of each environment, which no data show."""
+        mechanisms = _or_unavailable(
+            self.result.mechanisms, "the model has no mechanisms of each environment"
+        )
+        environments, _ = mechanisms.auxiliary(_or_unavailable(self.y, "the dataset has no y"))
+        recovered = mechanisms.noises(self.Z_hat, self.y)
+        return _without_means(self.noise, environments), _without_means(recovered, environments)
+
+    @property
     def recovers_noise(self) -> bool:
         """Whether the model recovers exogenous noises."""
         return self.result.noise_encoder is not None
@@ -204,6 +214,13 @@ class Comparison:
         node[self.matching[:, 1]] = self.matching[:, 0]
         node[node < 0] = np.arange(self.n_latents, self._n_nodes)
         return node
+
+
+def _without_means(rows: Matrix, groups: NDArray[np.intp]) -> Matrix:
+    sums = np.zeros((groups.max() + 1, rows.shape[1]))
+    np.add.at(sums, groups, rows)
+    counts = np.bincount(groups)[:, None]
+    return rows - (sums / np.maximum(counts, 1))[groups]
 
 
 def _or_unavailable(value: T | None, reason: str) -> T:

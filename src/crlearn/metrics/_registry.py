@@ -103,6 +103,15 @@ def _relmse_environment(number: int, found: Comparison) -> float:
     return float(errors[number - 1])
 
 
+def _correlation_of_latent(number: int, found: Comparison) -> float:
+    if number > found.n_latents:
+        raise Unavailable(f"there are {found.n_latents} latents only")
+    partner = dict(found.matching.tolist()).get(number - 1)
+    if partner is None:
+        raise Unavailable(f"no recovered latent is left for latent {number}")
+    return mcc(found.Z[:, [number - 1]], found.Z_hat[:, [partner]])
+
+
 def _layer_sizes(found: Comparison) -> Sizes:
     true, recovered = _sizes_of(found.layers), _sizes_of(found.layers_hat)
     return Sizes(found.n_latents, found.n_recovered, true, recovered)
@@ -150,6 +159,17 @@ _ENTRIES = (
         chance=matched_level,
         latents=("scale", "elementwise", "parents", "ancestors", "span", "none"),
     ),
+    # As many latents have a number of their own, for studies in which some are not identified.
+    *(
+        Metric(
+            f"mcc_latent_{number}",
+            partial(_correlation_of_latent, number),
+            f"absolute correlation of true latent {number} with its match",
+            "correlation",
+            perfect=1.0,
+        )
+        for number in range(1, 5)
+    ),
     Metric(
         "mcc_spearman",
         lambda found: mcc(found.Z, found.Z_hat, "spearman"),
@@ -186,6 +206,14 @@ _ENTRIES = (
         perfect=1.0,
         chance=matched_level,
         latents=("layers",),
+    ),
+    Metric(
+        "noise_mcc",
+        lambda found: mcc(*found.noises_within_environments),
+        "mean absolute correlation of noises, without the means of environments, after matching",
+        "correlation",
+        perfect=1.0,
+        chance=matched_level,
     ),
     Metric(
         "block_recovery",

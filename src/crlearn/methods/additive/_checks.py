@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.methods.latent_anm._latents import Latents, Segments
+from crlearn.methods.additive._latents import Latents, Segments
 from crlearn.result import Check, Guarantee
 
 Matrix = NDArray[np.floating]

@@ -16,8 +16,8 @@ from crlearn.flows import (
     vanishing,
 )
 from crlearn.methods._reduction import FlowMap
-from crlearn.methods.latent_anm._auxiliary import Auxiliary
-from crlearn.methods.latent_anm._mechanisms import Basis, SegmentMechanisms, Triangular
+from crlearn.methods.additive._auxiliary import Auxiliary
+from crlearn.methods.additive._mechanisms import Basis, SegmentMechanisms, Triangular
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]

@@ -56,22 +56,22 @@ from crlearn.methods._reduction import (
     ReductionName,
     reduce,
 )
-from crlearn.methods.latent_anm._auxiliary import read_auxiliary
-from crlearn.methods.latent_anm._checks import (
+from crlearn.methods.additive._auxiliary import read_auxiliary
+from crlearn.methods.additive._checks import (
     guarantee_of,
     sizes_check,
     vanishing_check,
     variability,
     variability_check,
 )
-from crlearn.methods.latent_anm._latents import (
+from crlearn.methods.additive._latents import (
     Latents,
     Segments,
     latents_of,
     mechanisms_of,
     regressions_of,
 )
-from crlearn.methods.latent_anm._mechanisms import TriangularInverse
+from crlearn.methods.additive._mechanisms import TriangularInverse
 from crlearn.result import Result
 from crlearn.train import Training, compared
 
