@@ -23,6 +23,7 @@ from crlearn import (
     BetaVAE,
     EmpiricalBayesCRL,
     ICABaseline,
+    LatentANM,
     LinearInterventionCRL,
     MultiNodeCRL,
     NonlinearInterventionCRL,
@@ -37,7 +38,7 @@ from crlearn import estimators as all_estimators
 from crlearn.base import BaseCRL
 from crlearn.data import make_segments
 from crlearn.exceptions import AssumptionWarning, CorruptFileError, IdentifiabilityError
-from crlearn.flows import InterventionalObjective
+from crlearn.flows import InterventionalObjective, SegmentObjective
 from crlearn.published import (
     EBCRL,
     GSCALEI,
@@ -57,6 +58,7 @@ ESTIMATORS: list[Any] = [
     LinearInterventionCRL(mechanisms="linear"),
     MultiNodeCRL(n_latents=1, mechanisms="linear"),
     NonlinearInterventionCRL(reduction="linear", n_steps=5, n_restarts=1),
+    LatentANM(reduction="linear", n_steps=5, n_restarts=1),
     ObservationalCRL(n_starts=2),
     EmpiricalBayesCRL(scale=True),
     StructuralPriorCRL(center=True, scale=True, n_steps=5, n_restarts=1),
@@ -77,6 +79,7 @@ AS_CONSTRUCTED: list[Any] = [
     LinearInterventionCRL(),
     MultiNodeCRL(),
     NonlinearInterventionCRL(n_steps=5, n_restarts=1),
+    LatentANM(n_steps=5, n_restarts=1),
     ObservationalCRL(n_starts=2),
     EmpiricalBayesCRL(),
     StructuralPriorCRL(n_steps=5, n_restarts=1),
@@ -89,7 +92,15 @@ AS_CONSTRUCTED: list[Any] = [
     LatentANMVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
 ]
 # Their encoders are networks.
-NETWORKS = (BetaVAE, IVAE, NonlinearInterventionCRL, GSCALEI, ContrastiveCRL, LatentANMVAE)
+NETWORKS = (
+    BetaVAE,
+    IVAE,
+    NonlinearInterventionCRL,
+    LatentANM,
+    GSCALEI,
+    ContrastiveCRL,
+    LatentANMVAE,
+)
 # Published algorithms that decide by numbers in the units of X.
 IN_UNITS_OF_X = tuple(published.ESTIMATORS.values())
 
@@ -116,6 +127,8 @@ def _shallow_flows(monkeypatch: pytest.MonkeyPatch) -> None:
     one_block = partial(InterventionalObjective, n_blocks=1)
     where = "crlearn.methods.nonlinear._estimator"
     monkeypatch.setattr(f"{where}.InterventionalObjective", one_block)
+    of_segments = partial(SegmentObjective, n_blocks=1)
+    monkeypatch.setattr("crlearn.methods.additive._estimator.SegmentObjective", of_segments)
 
 
 by_class = pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from crlearn import (
     BetaVAE,
     EmpiricalBayesCRL,
     ICABaseline,
+    LatentANM,
     LinearInterventionCRL,
     MultiNodeCRL,
     NonlinearInterventionCRL,
@@ -148,6 +149,11 @@ CASES = {
         ),
         tolerance=1e-3,
     ),
+    "LatentANM": Case(
+        LatentANM(n_steps=5, n_restarts=1),
+        lambda: make_segments(2, n_samples=60, n_segments=6, random_state=1),
+        tolerance=1e-3,
+    ),
     "ObservationalCRL": Case(ObservationalCRL(), curved),
     "EmpiricalBayesCRL": Case(EmpiricalBayesCRL(center=True, scale=True), noisy),
     "StructuralPriorCRL": Case(
@@ -241,6 +247,8 @@ EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("IVAE", environments_renamed): "each environment has a random first prior of its own",
     ("NonlinearInterventionCRL", rows_permuted): "minibatches and held-out rows are drawn by "
     "position",
+    ("LatentANM", rows_permuted): "minibatches and held-out rows are drawn by position",
+    ("LatentANM", environments_renamed): "no segment is a reference",
     ("StructuralPriorCRL", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("LSCALEI", shifted_and_scaled): "the cut for edges is a number in the units of X",
     ("LSCALEI", other_units): "the cut for edges is a number in the units of X",

@@ -19,6 +19,7 @@ from crlearn import (
     BetaVAE,
     EmpiricalBayesCRL,
     ICABaseline,
+    LatentANM,
     LinearInterventionCRL,
     MultiNodeCRL,
     NonlinearInterventionCRL,
@@ -259,6 +260,32 @@ def a_strip_that_is_bent_back() -> Any:
     return hardly_trained(np.column_stack([np.cos(angle), np.sin(angle) / 4, across]))
 
 
+# Mechanisms that change by segment
+
+
+def changing_mechanisms(quiet: float = 0.4) -> Any:
+    world = make_latent_anm(2, n_samples=300, n_segments=20, quiet=quiet, random_state=1)
+    return LatentANM(n_steps=600, n_restarts=2, random_state=0).fit(world.X, world.y)
+
+
+def segments_that_are_all_alike() -> Any:
+    """Nothing tells one rotation of the latents from another; one segment has three rows."""
+    world = make_segments(
+        2, n_samples=200, n_segments=6, noise_mean=(0, 0), noise_scale=(1, 1), random_state=0
+    )
+    y = np.where(np.arange(len(world.X)) < 3, 99, world.y)
+    model = LatentANM(n_steps=100, n_restarts=2, random_state=0)
+    return model.fit(far_from_zero(world.X), y)
+
+
+def a_strip_of_segments_that_is_bent_back() -> Any:
+    world = make_latent_anm(2, n_samples=200, n_segments=10, random_state=1)
+    angle = 4 * np.tanh(world.truth.Z[:, 0] / 2)
+    X = np.column_stack([np.cos(angle), np.sin(angle) / 4, world.truth.Z[:, 1]])
+    model = LatentANM(2, reduction="linear", n_steps=3, n_restarts=1, random_state=0)
+    return model.fit(X, world.y)
+
+
 # Observational data
 
 
@@ -479,6 +506,7 @@ HOLD: dict[str, Fit] = {
     "LinearInterventionCRL": single_node,
     "MultiNodeCRL": multi_node,
     "NonlinearInterventionCRL": behind_smooth_maps,
+    "LatentANM": changing_mechanisms,
     "ObservationalCRL": observational,
     "EmpiricalBayesCRL": lambda: denoised(EmpiricalBayesCRL),
     "StructuralPriorCRL": lambda: denoised(StructuralPriorCRL, n_steps=200),
@@ -559,6 +587,17 @@ FAIL: dict[tuple[str, str], Fit] = {
         with_noise(smooth().X @ [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
     ),
     ("NonlinearInterventionCRL", "the reduction does not fold"): a_strip_that_is_bent_back,
+    **{
+        ("LatentANM", check): segments_that_are_all_alike
+        for check in (
+            "columns vary",
+            "segment sizes",
+            "noises vary enough over segments",
+            "restarts agree",
+        )
+    },
+    ("LatentANM", "mechanisms vanish in some segments"): lambda: changing_mechanisms(quiet=0.0),
+    ("LatentANM", "the reduction does not fold"): a_strip_of_segments_that_is_bent_back,
     ("ObservationalCRL", "rank of X"): lambda: observational(measured()),
     ("ObservationalCRL", "noise is Gaussian"): lambda: noise_of_another_shape("laplace"),
     ("ObservationalCRL", "noise is independent of its causes"): noise_that_grows_with_its_cause,
@@ -702,6 +741,12 @@ NEVER = {
         "NonlinearInterventionCRL",
         "training stayed finite",
     ): "steps are small, and rows are in fixed units",
+    ("LatentANM", "reduction"): "it says what was done and what is lost by it",
+    (
+        "LatentANM",
+        "training came to its end",
+    ): "only users interrupt it (see the tests of that method)",
+    ("LatentANM", "training stayed finite"): "steps are small, and rows are in fixed units",
     ("StructuralPriorCRL", "environment sizes"): "small environments are refused",
     (
         "StructuralPriorCRL",

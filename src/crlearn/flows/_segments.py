@@ -87,8 +87,8 @@ class SegmentObjective:
     n_components: int = 4
     n_blocks: int = 4
     n_units: int | None = None
-    free: float = 0.15
-    settled: float = 0.6
+    free: float = 0.25
+    settled: float = 0.65
 
     def init(self, key: PRNGKeyArray) -> SegmentParameters:
         """Draw the encoder and the features; no latent comes before another yet."""

@@ -193,6 +193,7 @@ def reduce(
         dimensions where latents have variances of very different sizes.
     """
     span, _, checks = components_of(X, n_latents)
+    span = _with_signs(span, X)
     if count_dimensions:
         dimensions = dimension_check(X, span.n_latents)
         if dimensions.passed is False:
@@ -202,6 +203,12 @@ def reduce(
     if X.shape[1] == span.n_latents:
         return replace(found, checks=(*checks, _note(found)))
     return replace(found, checks=(*checks, _note(found), fold_check(found.rows, X)))
+
+
+def _with_signs(span: LinearEncoder, X: Matrix) -> LinearEncoder:
+    """Give components signs that do not hang on rounding: their third moments are positive."""
+    signs = np.where((span(X) ** 3).mean(axis=0) < 0, -1.0, 1.0)
+    return replace(span, matrix=signs[:, None] * span.matrix)
 
 
 def _refuse_lost_latents(X: Matrix, n: int) -> None:

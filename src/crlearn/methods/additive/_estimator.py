@@ -9,13 +9,14 @@ The paper trains a variational autoencoder (`crlearn.published.LatentANMVAE`). H
 invertible by construction, and its exact likelihood takes the place of the bound:
 
 1. *Reduction*: X is brought to as many numbers as there are latents.
-2. *Flow*: a smooth invertible map. At first there are no mechanisms (nonlinear ICA, conditions i and
-   ii); then each is a regression in closed form in every segment, and the order of the latents is
-   revised from the likelihood (`crlearn.flows.SegmentObjective`). This finds noises and order, and
-   each latent up to a function of those before it, which every segment's regression takes along.
-3. *Vanishing mechanisms* (condition iii): segments without a mechanism have this function in common.
-   It is found as the point of a mixture of functions, and taken away (`crlearn.flows.vanishing`).
-   Where no such segments are seen the latent is not identified, and is named.
+2. *Flow*: a smooth invertible map. At first there are no mechanisms (nonlinear ICA, conditions i
+   and ii); then each is a regression in closed form in every segment, and the order of the latents
+   is revised from the likelihood (`crlearn.flows.SegmentObjective`). This finds noises and order,
+   and each latent up to a function of those before it, which all regressions take along.
+3. *Vanishing mechanisms* (condition iii): segments without a mechanism have this function in
+   common. It is found as the point of a mixture of functions, and taken away
+   (`crlearn.flows.vanishing`). Where no such segments are seen the latent is not identified, and
+   is named.
 4. *Graph*: predecessors that explain next to nothing are dropped.
 
 A continuous u is cut into cells, inside of which latents change linearly with it.
@@ -78,7 +79,8 @@ from crlearn.train import Training, compared
 Matrix = NDArray[np.floating]
 
 _BATCH = 100  # rows of each segment
-_LEARNING_RATE = 2e-2
+_MOST_FEATURES = 10  # directions in which a mechanism bends
+_LEARNING_RATE = 4e-2
 # Nats a row that a parent must explain beyond the others, 10% of the variance.
 _LEAST_EFFECT = 0.05
 
@@ -90,7 +92,7 @@ def latent_anm(
     *,
     mechanisms: MechanismKind = "nonlinear",
     reduction: ReductionName = "auto",
-    n_steps: int = 2000,
+    n_steps: int = 3000,
     n_restarts: int = 3,
     seed: int = 0,
     checkpoint: str | Path | None = None,
@@ -102,7 +104,9 @@ def latent_anm(
     segments = Segments.of(auxiliary, y)
     fit = fit_flow(
         segments.split(np.concatenate([reduced.rows, segments.covariates], axis=1)),
-        SegmentObjective(n, tuple(segments.shares.tolist()), mechanisms),
+        SegmentObjective(
+            n, tuple(segments.shares.tolist()), mechanisms, n_features=min(2 * n, _MOST_FEATURES)
+        ),
         n_steps=n_steps,
         batch_size=_BATCH,
         learning_rate=_LEARNING_RATE,
@@ -235,7 +239,7 @@ class LatentANM(BaseCRL):
         *,
         mechanisms: str = "nonlinear",
         reduction: str = "auto",
-        n_steps: int = 2000,
+        n_steps: int = 3000,
         n_restarts: int = 3,
         checkpoint: str | Path | None = None,
         random_state: Any = None,
