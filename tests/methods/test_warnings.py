@@ -270,8 +270,8 @@ def changing_mechanisms(quiet: float = 0.4) -> Any:
 
 def segments_that_are_all_alike() -> Any:
     """Nothing tells one rotation of the latents from another; one segment has three rows."""
-    world = make_segments(
-        2, n_samples=200, n_segments=6, noise_mean=(0, 0), noise_scale=(1, 1), random_state=0
+    world: Any = make_segments(
+        3, n_samples=200, n_segments=6, noise_mean=(0, 0), noise_scale=(1, 1), random_state=0
     )
     y = np.where(np.arange(len(world.X)) < 3, 99, world.y)
     model = LatentANM(n_steps=100, n_restarts=2, random_state=0)
@@ -279,7 +279,7 @@ def segments_that_are_all_alike() -> Any:
 
 
 def a_strip_of_segments_that_is_bent_back() -> Any:
-    world = make_latent_anm(2, n_samples=200, n_segments=10, random_state=1)
+    world: Any = make_latent_anm(2, n_samples=200, n_segments=10, random_state=1)
     angle = 4 * np.tanh(world.truth.Z[:, 0] / 2)
     X = np.column_stack([np.cos(angle), np.sin(angle) / 4, world.truth.Z[:, 1]])
     model = LatentANM(2, reduction="linear", n_steps=3, n_restarts=1, random_state=0)

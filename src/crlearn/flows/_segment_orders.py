@@ -64,7 +64,7 @@ class SegmentRegressions:
             columns = columns - columns.mean(axis=0)
             moments.append(columns.T @ columns / len(rows))
         self.moments = np.array(moments)
-        n_functions = functions.shape[-1]
+        n_functions = functions_of_one(everything[:1], kind).shape[-1]
         self._of_latent = np.arange(self.n_latents * n_functions).reshape(-1, n_functions)
         self._covariates = self._of_latent.size + np.arange(covariates[0].shape[1])
         self._logs: dict[tuple[int, frozenset[int]], float] = {}

@@ -216,7 +216,8 @@ class Comparison:
         return node
 
 
-def _without_means(rows: Matrix, groups: NDArray[np.intp]) -> Matrix:
+def _without_means(rows: NDArray[np.floating], groups: NDArray[np.intp]) -> Matrix:
+    rows = np.asarray(rows, dtype=float)
     sums = np.zeros((groups.max() + 1, rows.shape[1]))
     np.add.at(sums, groups, rows)
     counts = np.bincount(groups)[:, None]

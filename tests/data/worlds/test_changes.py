@@ -8,6 +8,7 @@ from crlearn.data import Gaussian, chain
 from crlearn.data.worlds._changes import (
     invariant_parts,
     quiet_segments,
+    quiet_shares,
     random_steps_on,
     resized,
     segment_model,
@@ -23,9 +24,18 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def test_quiet_segments_are_as_many_for_each_latent():
-    is_quiet = quiet_segments(10, 4, 0.3, rng())
+    is_quiet = quiet_segments(10, quiet_shares(0.3, 4), rng())
     np.testing.assert_array_equal(is_quiet.sum(axis=0), 3)
     assert len(np.unique(is_quiet, axis=1).T) > 1
+
+
+def test_each_latent_may_have_a_share_of_its_own():
+    is_quiet = quiet_segments(10, quiet_shares([0.0, 0.5, 1.0], 3), rng())
+    assert is_quiet.sum(axis=0).tolist() == [0, 5, 10]
+    with pytest.raises(ValueError, match="one for each of the 3 latents"):
+        quiet_shares([0.1, 0.2], 3)
+    with pytest.raises(ValueError, match="'quiet' is a share"):
+        quiet_shares([0.1, 0.2, 1.2], 3)
 
 
 def test_quiet_mechanisms_are_none():

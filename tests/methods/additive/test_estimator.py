@@ -109,7 +109,7 @@ def test_other_kinds_of_mechanisms(world: Any, kind: str):
 
 @quiet
 def test_a_continuous_auxiliary_vector():
-    world = make_latent_anm(
+    world: Any = make_latent_anm(
         2, n_samples=500, n_segments=12, auxiliary="continuous", auxiliary_dim=2, random_state=0
     )
     found = short().fit(world.X, world.y)
@@ -125,7 +125,7 @@ def test_a_constant_vector_identifies_nothing(world: Any):
 
 
 def test_a_latent_without_vanishing_mechanism_is_named():
-    world = make_latent_anm(2, n_samples=200, n_segments=20, quiet=0.0, random_state=1)
+    world: Any = make_latent_anm(2, n_samples=200, n_segments=20, quiet=0.0, random_state=1)
     with pytest.warns(AssumptionWarning, match="mechanism of z1"):
         found = LatentANM(n_steps=400, n_restarts=2, random_state=0).fit(world.X, world.y)
     guarantee = found.result_.guarantee
@@ -136,7 +136,7 @@ def test_a_latent_without_vanishing_mechanism_is_named():
 
 @quiet
 def test_one_latent_has_no_mechanism():
-    world = make_latent_anm(1, n_samples=100, n_segments=5, random_state=0)
+    world: Any = make_latent_anm(1, n_samples=100, n_segments=5, random_state=0)
     found = short().fit(world.X, world.y)
     assert found.result_.adjacency.tolist() == [[False]]
     assert abs(np.corrcoef(found.transform(world.X)[:, 0], world.truth.Z[:, 0])[0, 1]) > 0.9

