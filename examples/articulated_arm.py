@@ -54,7 +54,7 @@ plt.show()
 heights = world.X[:, 1::2]
 backwards = np.abs(arm.angles(true).cumsum(axis=1)) > np.pi / 2
 print(f"rows with a link that points backwards: {backwards.any(axis=1).mean():.1%}")
-model = LatentANM(3, n_steps=1000, n_restarts=2, random_state=0).fit(heights, world.y)
+model = LatentANM(3, n_steps=1000, n_restarts=3, random_state=0).fit(heights, world.y)
 print(model.result_)
 
 # %%
@@ -76,7 +76,7 @@ plt.show()
 # Which joint moves which
 # -----------------------
 # Beside the graph: the probability that a joint ignores the others in each task, and the truth
-# below it. Some tasks in which the wrist does are missed; the graph is right.
+# below it.
 joint_of = {f"z{place}": names[j] for j, place in enumerate(order)}
 graph = nx.relabel_nodes(model.graph_, joint_of)
 print("found:", ", ".join(f"{cause} -> {effect}" for cause, effect in sorted(graph.edges)))
