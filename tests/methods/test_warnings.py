@@ -270,12 +270,10 @@ def changing_mechanisms(quiet: float = 0.4) -> Any:
 
 def segments_that_are_all_alike() -> Any:
     """Nothing tells one rotation of the latents from another; one segment has three rows."""
-    world: Any = make_segments(
-        3, n_samples=200, n_segments=6, noise_mean=(0, 0), noise_scale=(1, 1), random_state=0
-    )
-    y = np.where(np.arange(len(world.X)) < 3, 99, world.y)
-    model = LatentANM(n_steps=100, n_restarts=2, random_state=0)
-    return model.fit(far_from_zero(world.X), y)
+    X, y = np.random.default_rng(0).standard_normal((1200, 3)), np.arange(1200) % 6
+    y[:3] = 99
+    model = LatentANM(n_steps=200, n_restarts=3, random_state=0)
+    return model.fit(far_from_zero(X), y)
 
 
 def a_strip_of_segments_that_is_bent_back() -> Any:
