@@ -19,11 +19,11 @@ from crlearn.flows._reduction import (
     folds,
     intrinsic_dimension,
 )
-from crlearn.flows._segment_orders import MechanismKind, SegmentRegressions, functions_of_one
-from crlearn.flows._segments import SegmentObjective, SegmentParameters
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._structure import Assignment, NodeRegressions, Structure, earlier
-from crlearn.flows._vanishing import SegmentFunctions, Vanishing, functions_of, vanishing
+from crlearn.flows.segments._objective import SegmentObjective, SegmentParameters
+from crlearn.flows.segments._orders import MechanismKind, SegmentRegressions, functions_of_one
+from crlearn.flows.segments._vanishing import SegmentFunctions, Vanishing, functions_of, vanishing
 
 __all__ = [
     "Assignment",

@@ -78,10 +78,16 @@ from crlearn.train import Training, compared
 
 Matrix = NDArray[np.floating]
 
-_BATCH = 100  # rows of each segment
-_MOST_FEATURES = 10  # directions in which a mechanism bends
+# Development worlds, not yet fresh ones. Chains of three latents behind two layers, seeds 0 to 3:
+# batches of 50 rows of each segment had an MCC of 0.82 to 0.997, of 100 rows 0.98 to 0.998; six
+# features 0.997 and more, twelve 0.98 and more. A random graph with eight edges, seed 2: steps of
+# 0.02 came to a loss of -1.58 in 4,000 steps, of 0.04 to -1.66 and to the right order.
+_BATCH = 100
+_MOST_FEATURES = 10
 _LEARNING_RATE = 4e-2
-# Nats a row that a parent must explain beyond the others, 10% of the variance.
+# Nats a row that a parent must explain beyond the others, 10% of the variance. The weakest true
+# edges of the chains above had 0.093; others had up to 0.045 in fits with six features, and up to
+# 0.12 in some with twelve.
 _LEAST_EFFECT = 0.05
 
 

@@ -18,6 +18,7 @@ from crlearn.flows import (
 from crlearn.methods._reduction import FlowMap
 from crlearn.methods.additive._auxiliary import Auxiliary
 from crlearn.methods.additive._mechanisms import Basis, SegmentMechanisms, Triangular
+from crlearn.result import CLOSE
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -25,8 +26,8 @@ BoolMatrix = NDArray[np.bool_]
 _RIDGE = 1e-3
 _TINY = 1e-9
 # Nats by which a function that segments have in common must be better than none, and than that of
-# other segments.
-_LEAST_EVIDENCE = 5.0
+# other segments: as elsewhere, five nats are clear.
+_LEAST_EVIDENCE = CLOSE
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crlearn.flows import functions_of, vanishing
-from crlearn.flows._vanishing import factors
+from crlearn.flows.segments._vanishing import factors
 
 N_SEGMENTS, N_ROWS, N_FEATURES = 30, 400, 4
 COMMON = np.array([0.8, -0.5, 0.3, 0.0])

@@ -20,9 +20,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
 from crlearn.flows._densities import Densities
-from crlearn.flows._segment_orders import MechanismKind, SegmentRegressions, better_order
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._structure import earlier
+from crlearn.flows.segments._orders import MechanismKind, SegmentRegressions, better_order
 from crlearn.nets import evaluate
 
 _LEAST_VARIANCE = 1e-8

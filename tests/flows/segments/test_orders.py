@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crlearn.flows import SegmentRegressions, functions_of_one
-from crlearn.flows._segment_orders import better_order
+from crlearn.flows.segments._orders import better_order
 
 N_SEGMENTS, N_ROWS = 12, 500
 SHARES = np.full(N_SEGMENTS, 1 / N_SEGMENTS)
