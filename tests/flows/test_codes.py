@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.flows import learn_autoencoder
+from crlearn.flows import learn_autoencoder, share_lost
 
 
 @pytest.mark.parametrize("n_codes", [1, 2])
@@ -21,3 +21,11 @@ def test_as_many_steps_as_asked_for_whatever_the_number_of_rows():
     # 300 rows are one batch: two steps would be two epochs, and a chunk has 20.
     few, more = (learn_autoencoder(X, 2, seed=0, width=4, n_steps=n) for n in (20, 300))
     assert more.error < few.error
+
+
+def test_the_share_lost_is_a_mean_over_features_that_vary():
+    X = np.array([[0.0, 1e200, 7.0], [2.0, 3e200, 7.0]])
+    back = np.array([[0.0, 2e200, 7.0], [2.0, 2e200, 7.0]])
+    assert share_lost(X, X) == 0
+    assert share_lost(X, back) == pytest.approx(0.5)
+    assert share_lost(np.ones((3, 2)), np.ones((3, 2))) == 0

@@ -7,6 +7,7 @@ import pytest
 
 from crlearn.data import make_mixing
 from crlearn.exceptions import IdentifiabilityError
+from crlearn.flows import learn_autoencoder
 from crlearn.methods._reduction import reduce
 
 RNG = np.random.default_rng(0)
@@ -70,6 +71,37 @@ def test_what_folds_is_noticed():
     X = np.column_stack([np.cos(angle), np.sin(angle) / 4, Z[:, 0]])
     folding = reduce(X, 2, "linear", seed=0).checks[-1]
     assert folding.passed is False
+
+
+def test_a_flow_does_not_fold_what_principal_components_do():
+    angle = np.linspace(-2, 2, 1500)
+    X = np.column_stack([np.cos(angle), np.sin(angle), Z[:, 0]])
+    assert reduce(X, 2, "linear", seed=0).checks[-1].passed is False
+    found = reduce(X, 2, "auto", seed=0)
+    assert "invertible map" in found.how
+    assert found.checks[-1].name == "the reduction does not fold"
+    assert found.checks[-1].passed is True
+    np.testing.assert_array_equal(found.rows, found.encoder(X))
+
+
+def test_a_flow_that_does_not_make_the_surface_flat_may_fold():
+    """Three independent numbers on two coordinates: tangent planes know no answer."""
+    X = RNG.normal(size=(600, 3))
+    found = reduce(X, 2, "flow", seed=0, count_dimensions=False)
+    assert found.left_out > 0.1
+    assert found.checks[-1].passed is None
+
+
+def test_x_of_many_dimensions_has_an_autoencoder(monkeypatch: pytest.MonkeyPatch):
+    """A flow of so many components would take too long."""
+    asked = []
+    monkeypatch.setattr(
+        "crlearn.methods._reduction.learn_autoencoder",
+        lambda X, n, seed: asked.append(X.shape) or learn_autoencoder(X, n, seed=seed, n_steps=1),
+    )
+    wide = np.tanh(2 * Z @ RNG.normal(size=(2, 20))) ** 2
+    reduce(wide, 2, "auto", seed=0)
+    assert asked == [wide.shape]
 
 
 def test_as_many_features_as_latents():

@@ -5,14 +5,17 @@ brought to as many numbers as there are latents first.
 """
 
 from crlearn.flows._autoencoder import Autoencoder, learn_autoencoder
+from crlearn.flows._codes import share_lost
 from crlearn.flows._coupling import CouplingFlow
 from crlearn.flows._densities import Densities
 from crlearn.flows._fit import fit_flow
+from crlearn.flows._flattening import Flattening, learn_flattening
 from crlearn.flows._gaussian import GaussianObjective
 from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoencoder
 from crlearn.flows._interventional import InterventionalObjective, Parameters
 from crlearn.flows._links import Links, learn_links
 from crlearn.flows._reduction import (
+    FOLDS,
     Folds,
     dimension_check,
     fold_check,
@@ -26,10 +29,12 @@ from crlearn.flows.segments._orders import MechanismKind, SegmentRegressions, fu
 from crlearn.flows.segments._vanishing import SegmentFunctions, Vanishing, functions_of, vanishing
 
 __all__ = [
+    "FOLDS",
     "Assignment",
     "Autoencoder",
     "CouplingFlow",
     "Densities",
+    "Flattening",
     "Folds",
     "GaussianObjective",
     "ImageAutoencoder",
@@ -54,7 +59,9 @@ __all__ = [
     "functions_of_one",
     "intrinsic_dimension",
     "learn_autoencoder",
+    "learn_flattening",
     "learn_image_autoencoder",
     "learn_links",
+    "share_lost",
     "vanishing",
 ]

@@ -16,8 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
-from crlearn.flows._codes import settings_for, white
-from crlearn.inputs import Scaling, components_of
+from crlearn.flows._codes import leading_components, settings_for, white
 from crlearn.nets import BentLinear
 from crlearn.result import LinearDecoder, LinearEncoder
 from crlearn.tags import stored
@@ -25,7 +24,6 @@ from crlearn.train import train
 
 Matrix = NDArray[np.floating]
 
-_MOST_COMPONENTS = 100  # that the networks see
 _ROWS_PER_BLOCK = 8192
 # A leaky-ReLU network from 5 latents by 4 x 512 units to 20 features, 60,000 rows, seed 0, share of
 # the variance that is lost: 2 layers of 128 units 0.0082 after 4,000 steps of 512 rows (tanh
@@ -158,7 +156,7 @@ def learn_autoencoder(
     checkpoint
         File in which the progress of the training is kept.
     """
-    before, after, shares = _components(X, n_codes)
+    before, after, shares = leading_components(X, n_codes)
     rows = np.concatenate([before(part).astype(np.float32) for part in _blocks(X)])
     if len(shares) <= n_codes:
         straight = _Parameters(_straight(n_codes), _straight(n_codes))
@@ -173,28 +171,6 @@ def learn_autoencoder(
         description="autoencoder",
     )
     return _with_white_codes(before, training.params, after, rows, training.loss)
-
-
-def _components(
-    X: NDArray[np.floating], n_codes: int
-) -> tuple[LinearEncoder, LinearDecoder, Matrix]:
-    """Return the map to principal components, its inverse, and the squares of their units.
-
-    The leading ones have variance one; those after them keep their sizes beside the last of these.
-    Squares are shares of the variance of all.
-    """
-    span, rank, _ = components_of(X, None)
-    if span.n_latents < n_codes:
-        span, rank, _ = components_of(X, n_codes)  # says why there are too few
-    kept = slice(min(span.n_latents, max(_MOST_COMPONENTS, n_codes)))
-    variances = rank.variances[kept]
-    unit = np.sqrt(np.maximum(variances, variances[n_codes - 1]))
-    size = np.sqrt(variances)
-    scaling = Scaling.of(X)
-    directions = span.matrix[kept] * size[:, None] * scaling.scale
-    before = LinearEncoder(span.matrix[kept] * (size / unit)[:, None], span.offset)
-    after = LinearDecoder((directions * unit[:, None] * scaling.scale).T, span.offset)
-    return before, after, unit**2 / variances.sum()
 
 
 def _straight(n_codes: int) -> BentLinear:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,10 +14,11 @@ from crlearn.flows import SegmentObjective, SegmentParameters, SmoothFlow
 from crlearn.flows._densities import Densities
 
 N, N_SEGMENTS = 3, 6
-SHARES = tuple(np.arange(1, N_SEGMENTS + 1) / 21)
+COUNTS = tuple(range(100, 700, 100))
 BEFORE = np.triu(np.ones((N, N), bool), 1)
-LINEAR = SegmentObjective(N, SHARES, "linear", n_components=1)
-GENERAL = SegmentObjective(N, SHARES, n_features=2, n_components=3)
+LINEAR = SegmentObjective(N, COUNTS, "linear", n_components=1, price=0.0)
+GENERAL = SegmentObjective(N, COUNTS, n_features=2, n_components=3, price=0.0)
+PRICED = replace(LINEAR, price=1.0)
 
 
 def affine_flow(matrix: Any) -> SmoothFlow:
@@ -58,7 +60,7 @@ def loss(objective: SegmentObjective, params: Any, batch: Any, progress: float =
 def least_squares_loss() -> float:
     """The loss of linear latents by numpy's least squares, without a ridge."""
     total = 0.0
-    for u, share in enumerate(SHARES):
+    for u, share in enumerate(LINEAR.shares):
         z = rows()[:, u] - rows()[:, u].mean(axis=0)
         for j in range(N):
             left = z[:, j] - z[:, :j] @ np.linalg.lstsq(z[:, :j], z[:, j], rcond=None)[0]
@@ -79,11 +81,49 @@ def test_scaling_latents_changes_nothing():
 
 
 def test_a_function_of_predecessors_changes_nothing():
-    """What the likelihood does not see, and `vanishing` must find."""
+    """What the likelihood does not see."""
     shear = np.eye(N)
     shear[0, 1], shear[1, 2] = 0.7, -1.3
     found = [loss(LINEAR, parameters(LINEAR, matrix), rows()) for matrix in (np.eye(N), shear)]
     assert found[0] == pytest.approx(found[1], abs=5e-3)
+
+
+def independent_rows() -> Any:
+    """Latents without mechanisms, which change by segment."""
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(4000, N_SEGMENTS, N)) * rng.uniform(0.3, 2, size=(N_SEGMENTS, N))
+
+
+def priced(matrix: Any, batch: Any, progress: float = 1.0) -> float:
+    """What mechanisms cost."""
+    params = parameters(LINEAR, matrix)
+    return loss(PRICED, params, batch, progress) - loss(LINEAR, params, batch, progress)
+
+
+def test_mechanisms_that_explain_nothing_cost_nothing():
+    assert priced(np.eye(N), independent_rows()) == pytest.approx(0.0, abs=2e-4)
+
+
+def test_mechanisms_that_explain_all_cost_what_bic_says():
+    """Two latents with one regressor and two: half the logarithm of the rows for each."""
+    batch = independent_rows()
+    batch[..., 1] += 1e3 * batch[..., 0]
+    batch[..., 2] += 1e6 * batch[..., 0]
+    counts = np.array(COUNTS)
+    expected = 0.5 * 3 * (LINEAR.shares * np.log(counts) / counts).sum()
+    assert priced(np.eye(N), batch) == pytest.approx(expected, rel=0.01)
+
+
+def test_a_function_of_predecessors_has_its_price():
+    """Where mechanisms vanish the loss is least at the latents themselves."""
+    shear = np.eye(N)
+    shear[0, 1] = 0.7
+    batch = independent_rows()
+    assert priced(shear, batch) > priced(np.eye(N), batch) + 1e-3
+
+
+def test_mechanisms_cost_nothing_while_there_are_none():
+    assert priced(np.eye(N), rows(), 0.0) == 0.0
 
 
 def test_without_mechanisms_at_first():
@@ -105,7 +145,7 @@ def test_covariates_are_regressed_out():
 
 
 def test_polynomials_have_squares_and_cubes():
-    objective = SegmentObjective(N, SHARES, "polynomial", n_features=2, n_components=1)
+    objective = SegmentObjective(N, COUNTS, "polynomial", n_features=2, n_components=1, price=0.0)
     squared = rows().copy()
     squared[..., 2] += squared[..., 0] ** 2
     linear = loss(LINEAR, parameters(LINEAR, np.eye(N)), squared)

@@ -47,6 +47,18 @@ def test_two_segments_alike_are_not_enough():
     assert min(found.evidence, found.gap) < 5
 
 
+def test_neighbours_that_are_alike_say_less():
+    """Scattered segments without mechanism are evidence, a row of them beside each other is not."""
+    rng = np.random.default_rng(0)
+    functions = segments(quiet=9)
+    scattered = vanishing(functions, np.eye(N_FEATURES), rng.normal(size=(N_SEGMENTS, 1)))
+    together = vanishing(functions, np.eye(N_FEATURES), np.arange(N_SEGMENTS, dtype=float)[:, None])
+    alone = vanishing(functions, np.eye(N_FEATURES))
+    assert together.evidence < 0.5 * alone.evidence
+    assert 0.5 * alone.evidence < scattered.evidence <= alone.evidence
+    assert together.coefficients == pytest.approx(alone.coefficients)
+
+
 def test_where_all_segments_have_one_function_the_mechanism_vanishes_everywhere():
     found = vanishing(segments(quiet=N_SEGMENTS), np.eye(N_FEATURES))
     assert found.rank == 0

@@ -5,7 +5,14 @@ only the encoder, the features of the regressions and the shapes of the noises a
 mechanisms are held back by a strong ridge, this is nonlinear ICA: the start of all fits.
 
 The likelihood does not see ``z_j + h_j(predecessors)``: every segment's mechanism takes h along. It
-finds the noises and the order; h is found where mechanisms vanish (`crlearn.flows.vanishing`).
+finds the noises and the order. So every mechanism has a price, which keeps h near zero: segments
+without a mechanism must not get one. What is left of h is found afterwards
+(`crlearn.flows.vanishing`).
+
+References
+----------
+Candes, Wakin and Boyd, Enhancing sparsity by reweighted l1 minimization, Journal of Fourier
+Analysis and Applications, 2008: the sum of logarithms by which mechanisms are counted.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
 from crlearn.flows._densities import Densities
@@ -27,6 +34,7 @@ from crlearn.nets import evaluate
 
 _LEAST_VARIANCE = 1e-8
 _STRONG_RIDGE, _WEAK_RIDGE = 100.0, 1e-3
+_LITTLE = 0.1  # share of a latent's variance from which on a mechanism counts
 
 
 class SegmentParameters(NamedTuple):
@@ -53,7 +61,7 @@ class SegmentParameters(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentObjective:
-    """Minus the mean log-likelihood of the rows, up to a constant.
+    """Minus the mean log-likelihood of the rows, up to a constant, and the price of mechanisms.
 
     A batch has rows of every segment side by side, ``(rows, segments, n + k)``; the last k columns
     are covariates, on which every latent depends linearly inside a segment.
@@ -62,8 +70,8 @@ class SegmentObjective:
     ----------
     n_latents
         Number of latents.
-    shares
-        Share of each segment in the likelihood.
+    counts
+        Rows of each segment.
     mechanisms
         What latents are regressed on beside their predecessors: ``"nonlinear"``, steps along
         directions; ``"polynomial"``, squares and cubes; ``"linear"``, nothing.
@@ -78,10 +86,12 @@ class SegmentObjective:
         Share of the training in which there are no mechanisms.
     settled
         Share of the training after which the order stays.
+    price
+        Of a mechanism in a segment, in units of the Bayesian information criterion's.
     """
 
     n_latents: int
-    shares: tuple[float, ...]
+    counts: tuple[int, ...]
     mechanisms: MechanismKind = "nonlinear"
     n_features: int = 6
     n_components: int = 4
@@ -89,6 +99,12 @@ class SegmentObjective:
     n_units: int | None = None
     free: float = 0.25
     settled: float = 0.65
+    price: float = 2.0
+
+    @property
+    def shares(self) -> NDArray[np.floating]:
+        """Share of the rows that each segment has."""
+        return np.array(self.counts) / sum(self.counts)
 
     def init(self, key: PRNGKeyArray) -> SegmentParameters:
         """Draw the encoder and the features; no latent comes before another yet."""
@@ -114,11 +130,32 @@ class SegmentObjective:
         z, log_determinant = params.flow.forward(batch[..., :n])
         standard = (z - z.mean((0, 1))) / jnp.sqrt(z.var((0, 1)) + _LEAST_VARIANCE)
         features = self._features(params, standard)
-        residuals, variances = _regressed(z, features, batch[..., n:], self._ridge(progress))
+        covariates = batch[..., n:]
+        values = _without(z, covariates)
+        residuals, variances = _regressed(
+            values, _without(features, covariates), self._ridge(progress)
+        )
         scales = jnp.sqrt(variances + _LEAST_VARIANCE)
         log_density = params.densities(residuals / scales) - jnp.log(scales)
         shares = jnp.asarray(self.shares, z.dtype)
-        return -(shares * (log_density.sum(axis=2) + log_determinant).mean(axis=0)).sum()
+        likelihood = shares * (log_density.sum(axis=2) + log_determinant).mean(axis=0)
+        n_regressors = self._n_regressors(params)
+        freedom = len(z) - 1 - covariates.shape[-1]
+        by_chance = freedom / jnp.maximum(freedom - n_regressors, 1)
+        explained = 1 - by_chance * variances / ((values**2).mean(axis=0) + _LEAST_VARIANCE)
+        price = self._released(progress) * self._prices(n_regressors) * _counted(explained)
+        return (shares[:, None] * price).sum() - likelihood.sum()
+
+    def _n_regressors(self, params: SegmentParameters) -> Int[Array, " latents"]:
+        """Return on how many features each latent is regressed."""
+        n_predecessors = params.before.sum(axis=0)
+        bent = self.n_features * {"nonlinear": 1, "polynomial": 2, "linear": 0}[self.mechanisms]
+        return n_predecessors + bent * (n_predecessors > 0)
+
+    def _prices(self, n_regressors: Int[Array, " latents"]) -> Float[Array, "segments latents"]:
+        """Return what a mechanism costs in each segment, in nats a row."""
+        counts = jnp.asarray(self.counts, float)[:, None]
+        return self.price * 0.5 * n_regressors * jnp.log(counts) / counts
 
     def _features(
         self, params: SegmentParameters, standard: Float[Array, "rows segments latents"]
@@ -134,9 +171,12 @@ class SegmentObjective:
 
     def _ridge(self, progress: Float[Array, ""]) -> Float[Array, ""]:
         """Hold mechanisms back at first: they must not explain what the encoder should."""
+        return _STRONG_RIDGE * (_WEAK_RIDGE / _STRONG_RIDGE) ** self._released(progress)
+
+    def _released(self, progress: Float[Array, ""]) -> Float[Array, ""]:
+        """Return 0 while there are no mechanisms, 1 when nothing holds them back."""
         middle = 0.5 * (self.free + self.settled)
-        share = jnp.clip((progress - self.free) / (middle - self.free), 0, 1)
-        return _STRONG_RIDGE * (_WEAK_RIDGE / _STRONG_RIDGE) ** share
+        return jnp.clip((progress - self.free) / (middle - self.free), 0, 1)
 
     def revise(
         self, params: SegmentParameters, rows: NDArray[np.floating], progress: float
@@ -148,18 +188,36 @@ class SegmentObjective:
         by_segment = np.asarray(rows).swapaxes(0, 1)
         x = by_segment[..., :n]
         z = np.asarray(evaluate(params.flow, x.reshape(-1, n)), dtype=float).reshape(x.shape)
-        regressions = SegmentRegressions(
-            [*z], [*by_segment[..., n:]], np.array(self.shares), self.mechanisms
-        )
+        regressions = SegmentRegressions([*z], [*by_segment[..., n:]], self.shares, self.mechanisms)
         order = np.argsort(np.asarray(params.before).sum(axis=0), kind="stable")
         found = better_order(regressions, order.tolist())
         return params._replace(before=earlier(np.array(found)))
 
 
+def _without(
+    values: Float[Array, "rows segments *shape"], covariates: Float[Array, "rows segments k"]
+) -> Float[Array, "rows segments *shape"]:
+    """Return values in each segment without their mean and what covariates explain of them."""
+    values = values - values.mean(axis=0)
+    if not covariates.shape[-1]:
+        return values
+    u = covariates - covariates.mean(axis=0)
+    flat = values.reshape(*values.shape[:2], -1)
+    gram = jnp.einsum("bui,buj->uij", u, u)
+    size = jnp.trace(gram, axis1=1, axis2=2)[:, None, None] + _LEAST_VARIANCE
+    regular = gram + _WEAK_RIDGE * size * jnp.eye(u.shape[-1], dtype=u.dtype)
+    slopes = jnp.linalg.solve(regular, jnp.einsum("bui,buk->uik", u, flat))
+    return (flat - jnp.einsum("bui,uik->buk", u, slopes)).reshape(values.shape)
+
+
+def _counted(explained: Float[Array, "segments latents"]) -> Float[Array, "segments latents"]:
+    """Count mechanisms by the share of variance that they explain: from 0 for none to 1 for all."""
+    return jnp.log1p(jnp.maximum(explained, 0) / _LITTLE) / np.log1p(1 / _LITTLE)
+
+
 def _regressed(
     z: Float[Array, "rows segments latents"],
     features: Float[Array, "rows segments latents features"],
-    covariates: Float[Array, "rows segments covariates"],
     ridge: Float[Array, ""],
 ) -> tuple[Float[Array, "rows segments latents"], Float[Array, "segments latents"]]:
     """Return the residuals of each latent in each segment, and their variances.
@@ -167,18 +225,7 @@ def _regressed(
     Variances have the price of the coefficients in them, which minimise it: nothing is
     differentiated through the solution.
     """
-    n_covariates = covariates.shape[-1]
-    if n_covariates:
-        shape = (*features.shape[:-1], n_covariates)
-        covariates = jnp.broadcast_to(covariates[:, :, None], shape)
-        features = jnp.concatenate([features, covariates], axis=-1)
-    z = z - z.mean(axis=0)
-    features = features - features.mean(axis=0)
-    sizes = (features**2).mean(axis=0) + _LEAST_VARIANCE
-    ridges = jnp.full(features.shape[-1], ridge)
-    if n_covariates:
-        ridges = ridges.at[-n_covariates:].set(_WEAK_RIDGE)
-    penalty = sizes * ridges
+    penalty = ridge * ((features**2).mean(axis=0) + _LEAST_VARIANCE)
     coefficients = jax.lax.stop_gradient(_ridge_solution(z, features, penalty))
     residuals = z - jnp.einsum("bujf,ujf->buj", features, coefficients)
     return residuals, (residuals**2).mean(axis=0) + (penalty * coefficients**2).sum(axis=-1)
@@ -188,4 +235,5 @@ def _ridge_solution(z: Array, features: Array, penalty: Array) -> Float[Array, "
     gram = jnp.einsum("bujf,bujg->ujfg", features, features) / len(z)
     moments = jnp.einsum("bujf,buj->ujf", features, z) / len(z)
     system = gram + jnp.eye(features.shape[-1], dtype=z.dtype) * penalty[..., None]
-    return jnp.linalg.solve(system, moments[..., None])[..., 0]
+    factor = jax.scipy.linalg.cho_factor(system)
+    return jax.scipy.linalg.cho_solve(factor, moments[..., None])[..., 0]

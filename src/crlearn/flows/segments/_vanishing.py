@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
 
 Matrix = NDArray[np.floating]
 Float3 = NDArray[np.floating]  # a matrix for each segment
@@ -169,7 +170,9 @@ class Vanishing:
     rank: int
 
 
-def vanishing(functions: SegmentFunctions, covariance: Matrix) -> Vanishing:
+def vanishing(
+    functions: SegmentFunctions, covariance: Matrix, places: Matrix | None = None
+) -> Vanishing:
     """Find the function that segments without a mechanism have in common.
 
     Parameters
@@ -179,6 +182,9 @@ def vanishing(functions: SegmentFunctions, covariance: Matrix) -> Vanishing:
     covariance
         Of the features over all segments, for values of variance one: functions that differ by
         little variance are the same answer.
+    places
+        Where segments lie that change smoothly from place to place. Neighbours are alike then,
+        whether mechanisms vanish or not, and say less than they would if each stood for itself.
     """
     n_segments, _ = functions.shape
     found = factors(functions)
@@ -195,13 +201,28 @@ def vanishing(functions: SegmentFunctions, covariance: Matrix) -> Vanishing:
     others = log_likelihoods[((off @ covariance) * off).sum(axis=1) > _SAME_FUNCTION]
     price = 0.5 * (found.rank + 1) * np.log(n_segments)
     without = _without_common_function(coordinates)
+    independent = 1.0 if places is None else _independent_share(coordinates, places)
     return Vanishing(
         found.mean + found.directions @ mixtures.points[best],
         belongs[best],
-        float(log_likelihoods[best] - without - price),
-        float(log_likelihoods[best] - others.max(initial=-np.inf)),
+        independent * float(log_likelihoods[best] - without - price),
+        independent * float(log_likelihoods[best] - others.max(initial=-np.inf)),
         found.rank,
     )
+
+
+def _independent_share(coordinates: SegmentFunctions, places: Matrix) -> float:
+    """Return how many independent segments say as much as one of these.
+
+    Coordinates that neighbours share by r, and other segments by powers of r in every direction of
+    their places, have means of as many independent ones as ((1 - r) / (1 + r)) to the power of the
+    number of directions.
+    """
+    a = coordinates.estimates()
+    a = (a - a.mean(axis=0)) / (a.std(axis=0) + _TINY)
+    nearest = NearestNeighbors(n_neighbors=1).fit(places).kneighbors(return_distance=False)[:, 0]
+    r = float(np.clip((a * a[nearest]).mean(), 0, 1 - _TINY))
+    return ((1 - r) / (1 + r)) ** places.shape[1]
 
 
 def _coordinates(functions: SegmentFunctions, found: Factors) -> SegmentFunctions:

@@ -41,6 +41,10 @@ class Labels:
         """Nothing changes inside a segment."""
         return 0
 
+    @property
+    def places(self) -> None:
+        """Labels lie nowhere."""
+
     def __call__(self, y: NDArray[Any]) -> tuple[NDArray[np.intp], Matrix]:
         """Return the number of the segment of each row, and no covariates."""
         y = np.asarray(y)
@@ -79,6 +83,11 @@ class Cells:
     def n_covariates(self) -> int:
         """Entries of the vector."""
         return len(self.mean)
+
+    @property
+    def places(self) -> Matrix:
+        """The centres."""
+        return self.centres
 
     def __call__(self, y: NDArray[Any]) -> tuple[NDArray[np.intp], Matrix]:
         """Return the number of the cell of each row, and where in the cell the row is."""

@@ -111,7 +111,7 @@ def latent_anm(
     fit = fit_flow(
         segments.split(np.concatenate([reduced.rows, segments.covariates], axis=1)),
         SegmentObjective(
-            n, tuple(segments.shares.tolist()), mechanisms, n_features=min(2 * n, _MOST_FEATURES)
+            n, tuple(map(len, segments.rows)), mechanisms, n_features=min(2 * n, _MOST_FEATURES)
         ),
         n_steps=n_steps,
         batch_size=_BATCH,
@@ -233,7 +233,7 @@ class LatentANM(BaseCRL):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
         "mechanisms": [StrOptions({"nonlinear", "polynomial", "linear"})],
-        "reduction": [StrOptions({"auto", "linear", "links", "autoencoder"})],
+        "reduction": [StrOptions({"auto", "linear", "links", "flow", "autoencoder"})],
         "n_steps": [Interval(Integral, 1, None, closed="left")],
         "n_restarts": [Interval(Integral, 1, None, closed="left")],
         "checkpoint": [str, Path, None],

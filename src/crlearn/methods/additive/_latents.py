@@ -40,10 +40,13 @@ class Segments:
         Row numbers of each segment.
     covariates
         Of each row.
+    places
+        Where segments lie that are cells of a continuous variable; None: they are labels.
     """
 
     rows: tuple[NDArray[np.intp], ...]
     covariates: Matrix
+    places: Matrix | None = None
 
     @classmethod
     def of(cls, auxiliary: Auxiliary, y: NDArray[np.generic]) -> Segments:
@@ -51,7 +54,7 @@ class Segments:
         codes, covariates = auxiliary(y)
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(auxiliary)))[:-1]
-        return cls(tuple(np.split(order, ends)), covariates)
+        return cls(tuple(np.split(order, ends)), covariates, auxiliary.places)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -130,7 +133,8 @@ def latents_of(
     for j in range(1, n):
         features = basis(e, j)
         functions = functions_of(segments.centred(features), segments.centred(e[:, j]))
-        found.append(vanishing(functions, np.atleast_2d(np.cov(features.T))))
+        covariance = np.atleast_2d(np.cov(features.T))
+        found.append(vanishing(functions, covariance, segments.places))
         if _is_clear(found[-1]):
             coefficients[j, : features.shape[1]] = found[-1].coefficients
     plain = Triangular(basis, coefficients, np.zeros(n), np.ones(n))(e)

@@ -445,7 +445,7 @@ class NonlinearInterventionCRL(BaseCRL):
         "graph": "no_validation",
         "mixing": [StrOptions({"smooth", "post-nonlinear"})],
         "mechanisms": [StrOptions({"nonlinear", "linear"})],
-        "reduction": [StrOptions({"auto", "linear", "links", "autoencoder"})],
+        "reduction": [StrOptions({"auto", "linear", "links", "flow", "autoencoder"})],
         "reference": "no_validation",
         "n_steps": [Interval(Integral, 1, None, closed="left")],
         "n_restarts": [Interval(Integral, 1, None, closed="left")],
