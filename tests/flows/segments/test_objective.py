@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from crlearn.config import config_context, numerics
-from crlearn.flows import SegmentObjective, SegmentParameters, SmoothFlow
+from crlearn.flows import SegmentObjective, SegmentParameters, SegmentRegressions, SmoothFlow
 from crlearn.flows._densities import Densities
+from crlearn.flows.segments._objective import _moments
 
 N, N_SEGMENTS = 3, 6
 COUNTS = tuple(range(100, 700, 100))
@@ -162,6 +163,19 @@ def test_the_order_is_revised_between_the_free_start_and_the_settled_end():
     revised = GENERAL.revise(backwards, bent, 0.3)
     assert revised is not None
     assert np.asarray(revised.before).tolist() == BEFORE.tolist()
+
+
+@pytest.mark.parametrize("kind", ["nonlinear", "polynomial", "linear"])
+def test_compiled_moments_are_those_of_the_regressions(kind: Any):
+    u = np.random.default_rng(4).normal(size=(*rows().shape[:2], 2))
+    batch = np.concatenate([rows(), u], axis=2)
+    with config_context(precision="float64"), numerics():
+        found = _moments(affine_flow(2 * np.eye(N)), jnp.asarray(batch), kind)
+    by_segment = batch.swapaxes(0, 1)
+    regressions = SegmentRegressions.of(
+        [*by_segment[..., :N]], [*by_segment[..., N:]], LINEAR.shares, kind
+    )
+    np.testing.assert_allclose(found, regressions.moments, atol=1e-8)
 
 
 def test_draws_fit_together():

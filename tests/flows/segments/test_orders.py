@@ -32,7 +32,7 @@ def none(parts: Any) -> Any:
 
 def test_without_others_what_is_left_is_the_variance():
     parts = chain()
-    regressions = SegmentRegressions(parts, none(parts), SHARES)
+    regressions = SegmentRegressions.of(parts, none(parts), SHARES)
     pooled = np.concatenate(parts)[:, 1].std()
     expected = [part[:, 1].var(ddof=1) / pooled**2 for part in parts]
     assert regressions.residual_variances(1, frozenset()) == pytest.approx(expected)
@@ -40,7 +40,7 @@ def test_without_others_what_is_left_is_the_variance():
 
 def test_parents_explain_what_the_mechanism_does():
     parts = chain()
-    regressions = SegmentRegressions(parts, none(parts), SHARES)
+    regressions = SegmentRegressions.of(parts, none(parts), SHARES)
     effects = regressions.effects(2, frozenset({0, 1}))
     assert effects[1] > 0.2
     assert abs(effects[0]) < 0.01
@@ -49,7 +49,7 @@ def test_parents_explain_what_the_mechanism_does():
 @pytest.mark.parametrize("start", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 def test_the_order_and_the_graph_are_those_of_the_chain(start: list[int]):
     parts = chain()
-    regressions = SegmentRegressions(parts, none(parts), SHARES)
+    regressions = SegmentRegressions.of(parts, none(parts), SHARES)
     order = better_order(regressions, start)
     assert order == [0, 1, 2]
     assert regressions.parents(order, 0.05).astype(int).tolist() == [
@@ -64,8 +64,8 @@ def test_covariates_explain_what_is_theirs():
     rng = np.random.default_rng(1)
     covariates = [rng.normal(size=(N_ROWS, 1)) for _ in parts]
     moved = [part + 0.5 * u for part, u in zip(parts, covariates, strict=True)]
-    with_them = SegmentRegressions(moved, covariates, SHARES)
-    without = SegmentRegressions(parts, none(parts), SHARES)
+    with_them = SegmentRegressions.of(moved, covariates, SHARES)
+    without = SegmentRegressions.of(parts, none(parts), SHARES)
     scale = np.concatenate(moved)[:, 0].var() / np.concatenate(parts)[:, 0].var()
     assert with_them.residual_variances(0, frozenset()) * scale == pytest.approx(
         without.residual_variances(0, frozenset()), rel=0.02
@@ -82,7 +82,7 @@ def test_kinds_of_mechanisms_have_their_functions():
 def test_squares_are_seen_by_polynomials_and_not_by_lines():
     parts = chain(effect=np.square)
     costs = {
-        kind: SegmentRegressions(parts, none(parts), SHARES, kind).cost(1, frozenset({0}))
+        kind: SegmentRegressions.of(parts, none(parts), SHARES, kind).cost(1, frozenset({0}))
         for kind in ("linear", "polynomial", "nonlinear")
     }
     assert costs["polynomial"] < costs["nonlinear"] < costs["linear"]

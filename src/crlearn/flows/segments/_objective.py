@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,8 +30,12 @@ from numpy.typing import NDArray
 from crlearn.flows._densities import Densities
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._structure import earlier
-from crlearn.flows.segments._orders import MechanismKind, SegmentRegressions, better_order
-from crlearn.nets import evaluate
+from crlearn.flows.segments._orders import (
+    MechanismKind,
+    SegmentRegressions,
+    better_order,
+    functions_of_one,
+)
 
 _LEAST_VARIANCE = 1e-8
 _STRONG_RIDGE, _WEAK_RIDGE = 100.0, 1e-3
@@ -184,14 +189,32 @@ class SegmentObjective:
         """Find the order anew, once the free start is over and until it is settled."""
         if not self.free <= progress <= self.settled:
             return None
+        n_rows, n_segments, n_columns = np.shape(rows)
         n = self.n_latents
-        by_segment = np.asarray(rows).swapaxes(0, 1)
-        x = by_segment[..., :n]
-        z = np.asarray(evaluate(params.flow, x.reshape(-1, n)), dtype=float).reshape(x.shape)
-        regressions = SegmentRegressions([*z], [*by_segment[..., n:]], self.shares, self.mechanisms)
+        regressions = SegmentRegressions(
+            np.asarray(_moments(params.flow, jnp.asarray(rows), self.mechanisms), dtype=float),
+            np.full(n_segments, n_rows),
+            self.shares,
+            n,
+            n_columns - n,
+        )
         order = np.argsort(np.asarray(params.before).sum(axis=0), kind="stable")
         found = better_order(regressions, order.tolist())
         return params._replace(before=earlier(np.array(found)))
+
+
+@eqx.filter_jit
+def _moments(
+    flow: SmoothFlow, rows: Float[Array, "rows segments columns"], kind: MechanismKind
+) -> Float[Array, "segments features features"]:
+    """Return moments of functions of single latents and of covariates, as regressions take them."""
+    n = flow.n_variables
+    z = flow(rows[..., :n])
+    standard = (z - z.mean((0, 1))) / z.std((0, 1))
+    functions = functions_of_one(standard, kind, jnp).reshape(*rows.shape[:2], -1)
+    columns = jnp.concatenate([functions, rows[..., n:]], axis=-1)
+    columns = columns - columns.mean(axis=0)
+    return jnp.einsum("bui,buj->uij", columns, columns) / len(rows)
 
 
 def _without(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,22 @@ _RIDGE = 1e-3
 _TINY = 1e-12
 _LEAST_GAIN = 1e-6
 # Places of smooth steps along a latent of variance one, and how steep they are.
-_STEPS = np.array([-1.2, -0.4, 0.4, 1.2])
+_STEPS = (-1.2, -0.4, 0.4, 1.2)
 _STEEPNESS = 1.5
 
 
-def functions_of_one(z: Matrix, kind: MechanismKind) -> NDArray[np.floating]:
-    """Return functions of each column, of variance one, beside the column itself: a last axis."""
+def functions_of_one(z: Any, kind: MechanismKind, arrays: Any = np) -> Any:
+    """Return functions of each column, of variance one, beside the column itself: a last axis.
+
+    `arrays` is numpy, or what takes its place.
+    """
     if kind == "linear":
         return z[..., None]
     if kind == "polynomial":
-        return np.stack([z, z**2, z**3], axis=-1)
-    steps = np.tanh(_STEEPNESS * (z[..., None] - _STEPS))
-    return np.concatenate([z[..., None], steps], axis=-1)
+        return arrays.stack([z, z**2, z**3], axis=-1)
+    places = arrays.asarray(_STEPS, dtype=z.dtype)
+    steps = arrays.tanh(_STEEPNESS * (z[..., None] - places))
+    return arrays.concatenate([z[..., None], steps], axis=-1)
 
 
 class SegmentRegressions:
@@ -38,36 +42,52 @@ class SegmentRegressions:
 
     Parameters
     ----------
-    latents, covariates
+    moments
+        Of the features in each segment, those of one latent after those of another, and of
+        covariates, which come last.
+    counts
         Rows of each segment.
     shares
         Share of each segment in what regressions cost.
-    kind
-        Of the mechanisms.
+    n_latents, n_covariates
+        How many there are.
     """
 
     def __init__(
         self,
+        moments: NDArray[np.floating],
+        counts: NDArray[np.integer],
+        shares: Matrix,
+        n_latents: int,
+        n_covariates: int = 0,
+    ) -> None:
+        self.moments, self.counts, self.shares = moments, counts, shares
+        self.n_latents = n_latents
+        columns = np.arange(moments.shape[1])
+        self._of_latent = columns[: len(columns) - n_covariates].reshape(n_latents, -1)
+        self._covariates = columns[len(columns) - n_covariates :]
+        self._logs: dict[tuple[int, frozenset[int]], float] = {}
+
+    @classmethod
+    def of(
+        cls,
         latents: Sequence[Matrix],
         covariates: Sequence[Matrix],
         shares: Matrix,
         kind: MechanismKind = "nonlinear",
-    ) -> None:
+    ) -> SegmentRegressions:
+        """Return the regressions of rows that are given for each segment."""
         everything = np.concatenate(latents)
         mean, scale = everything.mean(axis=0), everything.std(axis=0)
-        self.n_latents, self.shares = everything.shape[1], shares
-        self.counts = np.array([len(rows) for rows in latents])
         moments = []
         for rows, u in zip(latents, covariates, strict=True):
             functions = functions_of_one((rows - mean) / scale, kind)
             columns = np.concatenate([functions.reshape(len(rows), -1), u], axis=1)
             columns = columns - columns.mean(axis=0)
             moments.append(columns.T @ columns / len(rows))
-        self.moments = np.array(moments)
-        n_functions = functions_of_one(everything[:1], kind).shape[-1]
-        self._of_latent = np.arange(self.n_latents * n_functions).reshape(-1, n_functions)
-        self._covariates = self._of_latent.size + np.arange(covariates[0].shape[1])
-        self._logs: dict[tuple[int, frozenset[int]], float] = {}
+        counts = np.array([len(rows) for rows in latents])
+        n_covariates = covariates[0].shape[1]
+        return cls(np.array(moments), counts, shares, everything.shape[1], n_covariates)
 
     def cost(self, latent: int, others: frozenset[int]) -> float:
         """Return minus the log-likelihood of a latent after others, in nats a row."""

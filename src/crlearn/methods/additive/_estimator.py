@@ -40,13 +40,12 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import BaseCRL
 from crlearn.config import device_name
-from crlearn.flows import MechanismKind, SegmentObjective, SegmentParameters, fit_flow
+from crlearn.flows import MechanismKind, SegmentObjective, fit_flow
 from crlearn.methods._flow_checks import restarts_check, training_checks
 from crlearn.methods._image_reduction import reduce_images
 from crlearn.methods._reduction import (
@@ -66,7 +65,6 @@ from crlearn.methods.additive._checks import (
     variability_check,
 )
 from crlearn.methods.additive._latents import (
-    Latents,
     Segments,
     latents_of,
     mechanisms_of,
@@ -74,7 +72,6 @@ from crlearn.methods.additive._latents import (
 )
 from crlearn.methods.additive._mechanisms import TriangularInverse
 from crlearn.result import Result
-from crlearn.train import Training, compared
 
 Matrix = NDArray[np.floating]
 
@@ -122,7 +119,6 @@ def latent_anm(
         seed=seed,
     )
     latents = latents_of(fit.params, mechanisms, reduced.rows, segments)
-    fit = _compared(fit, latents, mechanisms, reduced.rows, segments)
     regressions = regressions_of(latents, segments)
     adjacency = regressions.parents(range(n), _LEAST_EFFECT)
     found = mechanisms_of(latents, adjacency, segments, auxiliary)
@@ -173,19 +169,6 @@ def _reduced(
         return reduce(X.astype(float, copy=False), n_latents, kind, seed, count_dimensions=False)
     codes = None if checkpoint is None else f"{checkpoint}.codes"
     return reduce_images(X, n_latents, n_steps=3 * n_steps, seed=seed, checkpoint=codes)
-
-
-def _compared(
-    fit: Training, latents: Latents, kind: MechanismKind, rows: Matrix, segments: Segments
-) -> Training:
-    """Compare restarts by their latents: flows are free to add functions of predecessors."""
-
-    def agreement(_: SegmentParameters, other: SegmentParameters) -> float:
-        others = latents_of(other, kind, rows, segments).Z
-        correlations = np.abs(latents.Z.T @ others) / len(others)
-        return float(correlations[linear_sum_assignment(-correlations)].mean())
-
-    return compared(fit, agreement)
 
 
 class LatentANM(BaseCRL):

@@ -155,7 +155,7 @@ def _basis(params: SegmentParameters, kind: MechanismKind, order: NDArray[np.int
 
 def regressions_of(latents: Latents, segments: Segments) -> SegmentRegressions:
     """Return the regressions of the latents on each other."""
-    return SegmentRegressions(
+    return SegmentRegressions.of(
         segments.split(latents.Z),
         segments.split(segments.covariates),
         segments.shares,
