@@ -37,7 +37,7 @@ Matrix = NDArray[np.floating]
 _BATCH, _STEP = 512, 1e-2
 # Noise that is added to components of variance one: at first so much that the surface has no
 # sheets, in the end less than a smooth map leaves of kinks.
-_FIRST_NOISE, _LAST_NOISE = 0.3, 0.03
+_FIRST_NOISE, _LAST_NOISE = 0.3, 0.01
 _SETTLED = 0.7  # share of the training after which noise is at its least
 _ROWS_FOR_ERROR = 5000
 
@@ -153,7 +153,7 @@ def learn_flattening(
     n_codes: int,
     *,
     seed: int,
-    n_steps: int = 2000,
+    n_steps: int = 4000,
     checkpoint: str | Path | None = None,
 ) -> Flattening:
     """Return the map to `n_codes` coordinates on the surface on which the rows of `X` lie.
