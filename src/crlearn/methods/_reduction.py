@@ -33,7 +33,7 @@ from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
-ReductionName = Literal["auto", "linear", "links", "flow", "autoencoder"]
+ReductionName = Literal["auto", "linear", "links", "autoencoder", "flow"]
 
 # Share of the variance outside of n dimensions below which these are all that there is, and that
 # above which principal components are a poor start for a flow, whether they fold or not.
@@ -44,7 +44,8 @@ _WORTHWHILE = 0.25
 # 0.0003 to 0.0023 behind leaky ReLU layers, where Jacobians of the truth show no folds (development
 # seeds 0 to 3), and 0.03 to 0.08 for bands that are bent by more than half a turn.
 _FLAT = 0.01
-# Dimensions of X up to which a step of a flow takes no longer than one of an autoencoder.
+# Dimensions of X up to which a step of a flow takes no longer than one of an autoencoder. These
+# come first, as they lose less: 0.00006 against 0.0013 of the variance of a smooth surface.
 _MOST_FOR_A_FLOW = 16
 
 
@@ -194,9 +195,9 @@ def reduce(
         How many; None: the rank of X.
     kind
         ``"linear"``: principal components; ``"links"``: those of features after monotone links;
-        ``"flow"``: an invertible map that makes the surface flat; ``"autoencoder"``: smooth
-        networks to codes and back; ``"auto"``: the first of these that loses next to nothing and
-        does not fold, and the autoencoder for X of many dimensions.
+        ``"autoencoder"``: smooth networks to codes and back; ``"flow"``: an invertible map that
+        makes the surface flat; ``"auto"``: the first of these that loses next to nothing and does
+        not fold, but no flow for X of many dimensions.
     seed
         Of links, flows and autoencoders.
     count_dimensions
@@ -261,9 +262,11 @@ def _chosen(X: Matrix, span: LinearEncoder, kind: ReductionName, seed: int) -> R
     best = linked if linked.left_out < _WORTHWHILE * plain.left_out else plain
     if best.left_out < _LITTLE_LEFT and fold_check(best.rows, X).passed is not False:
         return best
-    if components_of(X, None)[0].n_latents <= _MOST_FOR_A_FLOW:
+    encoded = _encoded(X, n, seed)
+    folded = fold_check(encoded.rows, X).passed is False
+    if folded and components_of(X, None)[0].n_latents <= _MOST_FOR_A_FLOW:
         return _flattened(X, n, seed)
-    return _encoded(X, n, seed)
+    return encoded
 
 
 def _linear(X: Matrix, span: LinearEncoder) -> Reduction:

@@ -12,9 +12,10 @@ invertible by construction, and its exact likelihood takes the place of the boun
 2. *Flow*: a smooth invertible map. At first there are no mechanisms (nonlinear ICA, conditions i
    and ii); then each is a regression in closed form in every segment, and the order of the latents
    is revised from the likelihood (`crlearn.flows.SegmentObjective`). This finds noises and order,
-   and each latent up to a function of those before it, which all regressions take along.
-3. *Vanishing mechanisms* (condition iii): segments without a mechanism have this function in
-   common. It is found as the point of a mixture of functions, and taken away
+   and each latent up to a function of those before it, which all regressions take along; that
+   every mechanism has a price keeps this function small.
+3. *Vanishing mechanisms* (condition iii): segments without a mechanism have what is left of this
+   function in common. It is found as the point of a mixture of functions, and taken away
    (`crlearn.flows.vanishing`). Where no such segments are seen the latent is not identified, and
    is named.
 4. *Graph*: predecessors that explain next to nothing are dropped.

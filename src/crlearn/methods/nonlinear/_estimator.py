@@ -411,8 +411,9 @@ class NonlinearInterventionCRL(BaseCRL):
     reduction
         How X with more features than latents is brought to as many numbers as there are latents:
         ``"linear"`` (principal components), ``"links"`` (monotone functions of each feature, then
-        principal components), ``"autoencoder"`` (smooth networks), ``"auto"`` (the first of these
-        that loses little and does not fold).
+        principal components), ``"autoencoder"`` (smooth networks), ``"flow"`` (an invertible map
+        that makes the surface flat on which rows lie), ``"auto"`` (the first of these that loses
+        little and does not fold; flows are for X of up to 16 dimensions).
     reference
         Label of the observational environment; None: 0, or the one that has the name of a control.
     n_steps
