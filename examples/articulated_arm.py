@@ -50,11 +50,11 @@ plt.show()
 # ---
 # A camera that looks along the plane of the arm sees the height of each marker and nothing else.
 # That is enough as long as no link points backwards, and then the heights say it without doubt;
-# further down is what happens with both coordinates. The fit takes fewer steps than by default.
+# further down is what happens with both coordinates.
 heights = world.X[:, 1::2]
 backwards = np.abs(arm.angles(true).cumsum(axis=1)) > np.pi / 2
 print(f"rows with a link that points backwards: {backwards.any(axis=1).mean():.1%}")
-model = LatentANM(3, n_steps=1000, n_restarts=3, random_state=0).fit(heights, world.y)
+model = LatentANM(3, random_state=0).fit(heights, world.y)
 print(model.result_)
 
 # %%
@@ -212,14 +212,15 @@ axes[0].set_ylabel("recovered turn, degrees")
 plt.show()
 
 # %%
-# Both coordinates are not better
-# -------------------------------
+# Both coordinates are harder
+# ---------------------------
 # Why leave out the other coordinate of each marker? With it, rows lie on a curved surface, which
 # has to be brought to three numbers first. Principal components fold this one: an arm that points a
 # little up is as far forward as one that points a little down. A check finds the fold, and the
-# latents are lost. By default an autoencoder takes over where principal components fold, but it
-# starts from them: on these data it leaves 23% of the rows turned over (MCC 0.76), and the same
-# check fails.
+# latents are lost. By default an autoencoder takes over where principal components fold, and where
+# it folds, too (on these data 23% of the rows), an invertible map that makes the surface flat. From
+# there the flow has a longer way: here it takes 3,000 steps to an MCC of 0.988 and the right graph,
+# and another arm (``random_state=1``) stays at 0.73, with a failed check.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", AssumptionWarning)
     folded = LatentANM(3, reduction="linear", n_steps=500, n_restarts=1, random_state=0)
