@@ -15,7 +15,6 @@ from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoe
 from crlearn.flows._interventional import InterventionalObjective, Parameters
 from crlearn.flows._links import Links, learn_links
 from crlearn.flows._reduction import (
-    FOLDS,
     Folds,
     dimension_check,
     fold_check,
@@ -29,7 +28,6 @@ from crlearn.flows.segments._orders import MechanismKind, SegmentRegressions, fu
 from crlearn.flows.segments._vanishing import SegmentFunctions, Vanishing, functions_of, vanishing
 
 __all__ = [
-    "FOLDS",
     "Assignment",
     "Autoencoder",
     "CouplingFlow",

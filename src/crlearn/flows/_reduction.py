@@ -22,8 +22,6 @@ from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 
-FOLDS = "the reduction does not fold"
-
 _MOST_COMPONENTS = 40  # of X in which neighbours are looked for
 _MOST_NUMBERS = 2**22  # from which they are taken
 _LEAST_VARIANCE = 1e-10  # of a component that is no rounding error, beside that of the first
@@ -107,16 +105,17 @@ def fold_check(reduced: Matrix, X: NDArray[np.floating]) -> Check:
     X
         The rows before.
     """
+    name = "the reduction does not fold"
     found = folds(reduced, X)
     if found is None:
-        return Check(FOLDS, None, f"{len(X)} rows are too few to tell")
+        return Check(name, None, f"{len(X)} rows are too few to tell")
     share, contradictions = found
     said = f"{share:.1%} of the rows lie on a sheet turned over; up to {_FOLDED:.0%} passes"
     if share <= _FOLDED:
-        return Check(FOLDS, True, said)
+        return Check(name, True, said)
     if share - _PER_CONTRADICTION * contradictions > _FOLDED:
-        return Check(FOLDS, False, f"{said}: different latents have the same reduced coordinates")
-    return Check(FOLDS, None, f"{said}, but measurement noise leads to as many as that")
+        return Check(name, False, f"{said}: different latents have the same reduced coordinates")
+    return Check(name, None, f"{said}, but measurement noise leads to as many as that")
 
 
 def _frames(
