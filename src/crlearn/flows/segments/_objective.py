@@ -39,7 +39,9 @@ from crlearn.flows.segments._orders import (
 
 _LEAST_VARIANCE = 1e-8
 _STRONG_RIDGE, _WEAK_RIDGE = 100.0, 1e-3
-_LITTLE = 0.1  # share of a latent's variance from which on a mechanism counts
+# Share of a latent's variance from which on a mechanism counts. It and the price are from random
+# graphs, development seeds 2, 5 and 9: MCC 0.989 to 0.999, with a price of 1 0.952 to 0.997.
+_LITTLE = 0.1
 
 
 class SegmentParameters(NamedTuple):

@@ -117,10 +117,7 @@ def latents_of(
 ) -> Latents:
     """Take from each output of a flow the function that segments without mechanism have.
 
-    Outputs for which no such segments are clear stay as they are. Training without mechanisms has
-    brought them near: on five development worlds in which one mechanism never vanishes, outputs
-    had correlations of 0.94 to 1.00 with that latent, 0.67 to 0.97 without the best common function
-    and 0.65 to 0.99 without the mean of all functions.
+    Outputs for which no such segments are clear stay as they are.
     """
     order = np.argsort(np.asarray(params.before).sum(axis=0), kind="stable")
     n = len(order)
