@@ -3,15 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from crlearn.config import numerics
 from crlearn.flows import Flattening, learn_flattening, share_lost
-from crlearn.flows._flattening import FlatteningObjective
 from crlearn.persist import read_record, write_record
 
 RNG = np.random.default_rng(0)
@@ -59,16 +55,6 @@ def test_codes_are_white(horseshoe: np.ndarray, learned: Flattening):
     assert learned.n_latents == 2
     np.testing.assert_allclose(codes.mean(axis=0), 0, atol=1e-3)
     np.testing.assert_allclose(np.cov(codes.T), np.eye(2), atol=1e-3)
-
-
-def test_it_starts_at_principal_components():
-    """Of components as large as these, bends change little."""
-    with numerics():
-        flow = FlatteningObjective(3, 2).init(jax.random.key(0)).flow
-        rows = 1e4 * RNG.normal(size=(50, 3))
-        outputs = np.asarray(flow(jnp.asarray(rows)))
-    for k in range(3):
-        assert np.corrcoef(rows[:, k], outputs[:, k])[0, 1] > 0.9
 
 
 def test_same_seed_same_codes(horseshoe: np.ndarray):

@@ -270,9 +270,9 @@ def changing_mechanisms(quiet: float = 0.4) -> Any:
 
 def segments_that_are_all_alike() -> Any:
     """Nothing tells one rotation of the latents from another; one segment has three rows."""
-    X, y = np.random.default_rng(0).standard_normal((1200, 5)), np.arange(1200) % 6
+    X, y = np.random.default_rng(1).standard_normal((7200, 4)), np.arange(7200) % 12
     y[:3] = 99
-    model = LatentANM(n_steps=200, n_restarts=3, random_state=0)
+    model = LatentANM(n_steps=150, n_restarts=3, random_state=0)
     return model.fit(far_from_zero(X), y)
 
 

@@ -5,7 +5,7 @@ brought to as many numbers as there are latents first.
 """
 
 from crlearn.flows._autoencoder import Autoencoder, learn_autoencoder
-from crlearn.flows._codes import share_lost
+from crlearn.flows._codes import leading_components, share_lost
 from crlearn.flows._coupling import CouplingFlow
 from crlearn.flows._densities import Densities
 from crlearn.flows._fit import fit_flow
@@ -23,6 +23,7 @@ from crlearn.flows._reduction import (
 )
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._structure import Assignment, NodeRegressions, Structure, earlier
+from crlearn.flows._surface import OnSurface, SurfaceFlow
 from crlearn.flows.segments._objective import SegmentObjective, SegmentParameters
 from crlearn.flows.segments._orders import MechanismKind, SegmentRegressions, functions_of_one
 from crlearn.flows.segments._vanishing import SegmentFunctions, Vanishing, functions_of, vanishing
@@ -40,6 +41,7 @@ __all__ = [
     "Links",
     "MechanismKind",
     "NodeRegressions",
+    "OnSurface",
     "Parameters",
     "SegmentFunctions",
     "SegmentObjective",
@@ -47,6 +49,7 @@ __all__ = [
     "SegmentRegressions",
     "SmoothFlow",
     "Structure",
+    "SurfaceFlow",
     "Vanishing",
     "dimension_check",
     "earlier",
@@ -56,6 +59,7 @@ __all__ = [
     "functions_of",
     "functions_of_one",
     "intrinsic_dimension",
+    "leading_components",
     "learn_autoencoder",
     "learn_flattening",
     "learn_image_autoencoder",

@@ -1,14 +1,7 @@
 """Reduction of rows on a curved surface: an invertible map that makes the surface flat.
 
-A smooth flow of all components is trained until rows are spread in the first coordinates alone, and
-what is left in the others is next to nothing: the likelihood of a standard Gaussian in the first
-coordinates and of narrow ones in the others, of rows to which a little noise is added. As the flow
-is one to one, sheets of a surface that it makes flat do not fall upon each other. Principal
-components let them, and autoencoders, which start as such, may.
-
-References
-----------
-Brehmer and Cranmer, Flows for simultaneous manifold learning and density estimation, NeurIPS 2020.
+Rows are spread as a standard Gaussian in the first outputs of the map (`crlearn.flows.SurfaceFlow`)
+and lie next to zero in the others.
 """
 
 from __future__ import annotations
@@ -19,14 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
 from crlearn.flows._codes import leading_components, settings_for, share_lost, white
 from crlearn.flows._smooth import SmoothFlow
+from crlearn.flows._surface import OnSurface, SurfaceFlow
 from crlearn.nets import apply_in_blocks
 from crlearn.result import LinearDecoder, LinearEncoder
 from crlearn.tags import stored
@@ -35,10 +27,6 @@ from crlearn.train import train
 Matrix = NDArray[np.floating]
 
 _BATCH, _STEP = 512, 1e-2
-# Noise that is added to components of variance one: at first so much that the surface has no
-# sheets, in the end less than a smooth map leaves of kinks. Development seeds: 2,000 steps to a
-# noise of 0.03 turned over 2 and 3% of the rows of two smooth surfaces, 4,000 to 0.01 none of one.
-_FIRST_NOISE, _LAST_NOISE = 0.3, 0.01
 _SETTLED = 0.7  # share of the training after which noise is at its least
 _ROWS_FOR_ERROR = 5000
 
@@ -56,7 +44,7 @@ class Flattening:
     before, after
         From features to their principal components and back.
     flow
-        Of the components; the first of its outputs are coordinates.
+        Of the components, to coordinates.
     whitening, colouring
         Of the coordinates, and back.
     error
@@ -64,7 +52,7 @@ class Flattening:
     """
 
     before: LinearEncoder
-    flow: SmoothFlow
+    flow: SurfaceFlow
     whitening: LinearEncoder
     colouring: LinearDecoder
     after: LinearDecoder
@@ -77,24 +65,25 @@ class Flattening:
 
     def __call__(self, X: NDArray[np.floating]) -> Matrix:
         """Return the coordinates of each row of `X`."""
-        outputs = apply_in_blocks(partial(_outputs, self.flow), self.before(X))
-        return self.whitening(np.asarray(outputs, dtype=float)[:, : self.n_latents])
+        return self.whitening(_mapped(self.flow, self.before(X)))
 
     def inverse(self, codes: Matrix) -> Matrix:
         """Return the row of features at each row of coordinates."""
-        outputs = np.zeros((len(codes), self.flow.n_variables))
-        outputs[:, : self.n_latents] = self.colouring(codes)
-        components = apply_in_blocks(partial(_inputs, self.flow), outputs)
+        components = apply_in_blocks(partial(_inputs, self.flow), self.colouring(codes))
         return self.after(np.asarray(components, dtype=float))
 
 
+def _mapped(flow: SurfaceFlow, components: Matrix) -> Matrix:
+    return np.asarray(apply_in_blocks(partial(_outputs, flow), components), dtype=float)
+
+
 @eqx.filter_jit
-def _outputs(flow: SmoothFlow, x: Array) -> Array:
+def _outputs(flow: SurfaceFlow, x: Array) -> Array:
     return flow(x)
 
 
 @eqx.filter_jit
-def _inputs(flow: SmoothFlow, z: Array) -> Array:
+def _inputs(flow: SurfaceFlow, z: Array) -> Array:
     return flow.inverse(z)
 
 
@@ -103,50 +92,24 @@ class _Parameters(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FlatteningObjective:
-    """Minus the log-likelihood of rows near a surface, up to a constant.
+class _StandardGaussian:
+    """Minus the log-likelihood of rows that a flow makes standard Gaussians, up to a constant."""
 
-    Attributes
-    ----------
-    n_components
-        Of each row.
-    n_codes
-        Dimensions of the surface.
-    n_blocks
-        Of the flow.
-    """
-
-    n_components: int
-    n_codes: int
+    n_latents: int
     n_blocks: int = 4
 
     def init(self, key: PRNGKeyArray) -> _Parameters:
-        """Draw a flow that bends components a little."""
-        flow = SmoothFlow.random(key, self.n_components, self.n_blocks)
-        matrices = jnp.asarray(flow.matrices)
-        turned = jnp.linalg.multi_dot([jnp.eye(self.n_components), *matrices[:-1]])
-        back = matrices.at[-1].set(turned.T)
-        return _Parameters(eqx.tree_at(lambda flow: flow.matrices, flow, back))
+        return _Parameters(SmoothFlow.random(key, self.n_latents, self.n_blocks))
 
     def loss(
         self,
         params: _Parameters,
-        batch: Float[Array, "rows components"],
+        batch: Float[Array, "rows columns"],
         key: PRNGKeyArray,
         progress: Float[Array, ""],
     ) -> Float[Array, ""]:
-        """Minus the mean log-likelihood: off the surface, rows spread no more than the noise.
-
-        Where they do, for measurement noise say, the flow has its scales to make up for that.
-        """
-        share = jnp.clip(progress / _SETTLED, 0, 1)
-        noise = _FIRST_NOISE * (_LAST_NOISE / _FIRST_NOISE) ** share
-        noisy = batch + noise * jax.random.normal(key, batch.shape, batch.dtype)
-        outputs, log_determinant = params.flow.forward(noisy)
-        along, off = outputs[:, : self.n_codes], outputs[:, self.n_codes :]
-        narrow = off.shape[1] * jnp.log(noise)
-        squares = (along**2).sum(axis=1) + (off**2).sum(axis=1) / noise**2
-        return narrow + (0.5 * squares - log_determinant).mean()
+        z, log_determinant = params.flow.forward(batch)
+        return (0.5 * (z**2).sum(axis=1) - log_determinant).mean()
 
 
 def learn_flattening(
@@ -177,7 +140,7 @@ def learn_flattening(
     before, after, _ = leading_components(X, n_codes)
     rows = before(X).astype(np.float32)
     training = train(
-        FlatteningObjective(rows.shape[1], n_codes),
+        OnSurface(_StandardGaussian(n_codes), rows.shape[1], settled=_SETTLED),
         rows,
         settings_for(len(rows), n_steps, _BATCH, _STEP),
         seed=seed,
@@ -185,7 +148,7 @@ def learn_flattening(
         description="flattening",
     )
     flow = training.params.flow
-    outputs = np.asarray(apply_in_blocks(partial(_outputs, flow), rows.astype(float)), dtype=float)
-    found = Flattening(before, flow, *white(outputs[:, :n_codes]), after, np.nan)
+    maps = white(_mapped(flow, rows.astype(float)))
+    found = Flattening(before, flow, *maps, after, np.nan)
     some = np.random.default_rng(seed).permutation(len(X))[:_ROWS_FOR_ERROR]
     return replace(found, error=share_lost(X[some], found.inverse(found(X[some]))))

@@ -23,7 +23,7 @@ BoolMatrix = NDArray[np.bool_]
 # where targets were exchanged or an environment had a second one.
 _LARGEST_SHARE = 0.05
 _LARGE_GAP = 0.1  # nats a row of held-out likelihood
-_SAME_LATENTS = 0.9
+SAME_LATENTS = 0.9
 _COVERAGE = "every latent is intervened on"
 
 _TWO = (
@@ -132,7 +132,7 @@ def structure_checks(
     )
 
 
-def restarts_check(fit: Training, same: float = _SAME_LATENTS) -> Check:
+def restarts_check(fit: Training, same: float = SAME_LATENTS) -> Check:
     """Check that another restart has the latents of the answer, to a correlation of `same`."""
     name = "restarts agree"
     if not fit.agreements:

@@ -17,9 +17,11 @@ from crlearn.flows import (
     ImageAutoencoder,
     Links,
     SmoothFlow,
+    SurfaceFlow,
     dimension_check,
     fold_check,
     intrinsic_dimension,
+    leading_components,
     learn_autoencoder,
     learn_flattening,
     learn_links,
@@ -39,13 +41,11 @@ ReductionName = Literal["auto", "linear", "links", "autoencoder", "flow"]
 _NOTHING_LEFT, _LITTLE_LEFT = 1e-3, 0.05
 # Links are worth their while if they bring that share down by this factor.
 _WORTHWHILE = 0.25
-# Share of the variance outside of n dimensions up to which a surface is flat after a flow: it was
-# 0.0003 to 0.0023 behind leaky ReLU layers, where Jacobians of the truth show no folds (development
-# seeds 0 to 3), and 0.03 to 0.08 for bands that are bent by more than half a turn.
-_FLAT = 0.01
 # Dimensions of X up to which, by counts of operations, a step of a flow takes no longer than one of
 # an autoencoder. These come first, as they lose less of a smooth surface: 0.00006, not 0.0013.
 _MOST_FOR_A_FLOW = 16
+_ON_A_SURFACE = "coordinates of a surface that an invertible map makes flat"
+_ROWS_FOR_ERROR = 5000
 
 
 @stored("encoder/composed")
@@ -71,7 +71,7 @@ class Composed:
 class FlowMap:
     """A flow between its users' units: ``(flow(x) - mean) / scale``, some outputs in an order."""
 
-    flow: SmoothFlow
+    flow: SmoothFlow | SurfaceFlow
     columns: NDArray[np.intp]
     mean: NDArray[np.floating]
     scale: NDArray[np.floating]
@@ -104,12 +104,12 @@ class FlowInverse:
 
 
 @eqx.filter_jit
-def _done(flow: SmoothFlow, x: Any) -> Any:
+def _done(flow: SmoothFlow | SurfaceFlow, x: Any) -> Any:
     return flow(x)
 
 
 @eqx.filter_jit
-def _undone(flow: SmoothFlow, z: Any) -> Any:
+def _undone(flow: SmoothFlow | SurfaceFlow, z: Any) -> Any:
     return flow.inverse(z)
 
 
@@ -154,6 +154,8 @@ class ComposedDecoder:
 class Reduction:
     """A map to as many numbers as there are latents, of unit size, and its inverse.
 
+    It may leave more numbers, where a flow of all of them is to make a surface flat.
+
     Attributes
     ----------
     encoder, decoder
@@ -183,6 +185,7 @@ def reduce(
     seed: int,
     *,
     count_dimensions: bool = True,
+    flatten: bool = True,
 ) -> Reduction:
     """Bring X to `n_latents` numbers a row, or to its rank.
 
@@ -202,6 +205,9 @@ def reduce(
     count_dimensions
         Whether to compare `n_latents` with what distances of nearest rows say. They find too few
         dimensions where latents have variances of very different sizes.
+    flatten
+        Whether ``"flow"`` makes a surface flat here. If not, all components are left to a flow of
+        the caller's, who adds `surface_checks`.
     """
     span, _, checks = components_of(X, n_latents)
     span = _with_signs(span, X)
@@ -210,22 +216,22 @@ def reduce(
         if dimensions.passed is False:
             _refuse_lost_latents(X, span.n_latents)
         checks = (*checks, dimensions)
-    found = _chosen(X, span, kind, seed)
+    found = _chosen(X, span, kind, seed, flatten=flatten)
+    if found.rows.shape[1] > span.n_latents:
+        return replace(found, checks=checks)
+    note = _note(span.n_latents, found.how, found.left_out)
     if X.shape[1] == span.n_latents:
-        return replace(found, checks=(*checks, _note(found)))
-    return replace(found, checks=(*checks, _note(found), _fold_check(found, X)))
+        return replace(found, checks=(*checks, note))
+    off_plane = found.left_out if isinstance(found.encoder, Flattening) else 1.0
+    return replace(found, checks=(*checks, note, fold_check(found.rows, X, off_plane)))
 
 
-def _fold_check(found: Reduction, X: Matrix) -> Check:
-    """Check that the reduction is one to one, as a flow is on a surface that it makes flat.
-
-    Where kinks bend a surface in many dimensions, tangent planes of neighbours say nothing.
-    """
-    by_neighbours = fold_check(found.rows, X)
-    if not isinstance(found.encoder, Flattening) or found.left_out > _FLAT:
-        return by_neighbours
-    said = f"an invertible map leaves {found.left_out:.2g} of the variance outside of a plane"
-    return replace(by_neighbours, passed=True, detail=f"{said}; up to {_FLAT} passes")
+def surface_checks(X: Matrix, encoder: Any, decoder: Any) -> tuple[Check, Check]:
+    """Say what a flow of all components has lost, and check that it has made the surface flat."""
+    some = X[np.random.default_rng(0).permutation(len(X))[:_ROWS_FOR_ERROR]]
+    Z = encoder(some)
+    left_out = share_lost(some, decoder(Z))
+    return _note(Z.shape[1], _ON_A_SURFACE, left_out), fold_check(Z, some, left_out)
 
 
 def _with_signs(span: LinearEncoder, X: Matrix) -> LinearEncoder:
@@ -245,14 +251,17 @@ def _refuse_lost_latents(X: Matrix, n: int) -> None:
         )
 
 
-def _chosen(X: Matrix, span: LinearEncoder, kind: ReductionName, seed: int) -> Reduction:
+def _chosen(
+    X: Matrix, span: LinearEncoder, kind: ReductionName, seed: int, *, flatten: bool
+) -> Reduction:
     n = span.n_latents
+    on_a_surface = partial(_flattened, seed=seed) if flatten else _spanned
     if kind == "linear" or n == X.shape[1]:
         return _linear(X, span)
     if kind == "links":
         return _linked(X, n, seed)
     if kind == "flow":
-        return _flattened(X, n, seed)
+        return on_a_surface(X, n)
     if kind == "autoencoder":
         return _encoded(X, n, seed)
     plain = _linear(X, span)
@@ -265,7 +274,7 @@ def _chosen(X: Matrix, span: LinearEncoder, kind: ReductionName, seed: int) -> R
     encoded = _encoded(X, n, seed)
     folded = fold_check(encoded.rows, X).passed is False
     if folded and components_of(X, None)[0].n_latents <= _MOST_FOR_A_FLOW:
-        return _flattened(X, n, seed)
+        return on_a_surface(X, n)
     return encoded
 
 
@@ -291,8 +300,12 @@ def _linked(X: Matrix, n: int, seed: int) -> Reduction:
 
 def _flattened(X: Matrix, n: int, seed: int) -> Reduction:
     flat = learn_flattening(X, n, seed=seed)
-    how = "coordinates of a surface that an invertible map makes flat"
-    return Reduction(flat, CodesInverse(flat), flat(X), flat.error, how)
+    return Reduction(flat, CodesInverse(flat), flat(X), flat.error, _ON_A_SURFACE)
+
+
+def _spanned(X: Matrix, n: int) -> Reduction:
+    before, after, _ = leading_components(X, n)
+    return Reduction(before, after, before(X), 0.0, "all principal components of X")
 
 
 def _encoded(X: Matrix, n: int, seed: int) -> Reduction:
@@ -300,10 +313,5 @@ def _encoded(X: Matrix, n: int, seed: int) -> Reduction:
     return Reduction(codes, CodesInverse(codes), codes(X), codes.error, "codes of an autoencoder")
 
 
-def _note(reduction: Reduction) -> Check:
-    return Check(
-        "reduction",
-        True,
-        f"{reduction.encoder.n_latents} {reduction.how}; {reduction.left_out:.2g} of the variance "
-        "is lost",
-    )
+def _note(n_latents: int, how: str, left_out: float) -> Check:
+    return Check("reduction", True, f"{n_latents} {how}; {left_out:.2g} of the variance is lost")

@@ -5,7 +5,7 @@ steps in a jitted scan, restarts under one `vmap`, early stopping on held-out lo
 divergence caught, checkpoints that resume to the same bits, progress.
 """
 
-from crlearn.train._chunk import Objective
+from crlearn.train._chunk import Objective, Revising
 from crlearn.train._loop import Settings, Training, compared, finite_check, train
 
-__all__ = ["Objective", "Settings", "Training", "compared", "finite_check", "train"]
+__all__ = ["Objective", "Revising", "Settings", "Training", "compared", "finite_check", "train"]

@@ -156,7 +156,9 @@ def train(
         return run.to_the_end(description, file, after_chunk)
 
 
-def compared(training: Training, agreement: Callable[[Any, Any], float]) -> Training:
+def compared(
+    training: Training, agreement: Callable[[Any, Any], float], enough: float = np.inf
+) -> Training:
     """Return a training with what its other restarts say of the answer.
 
     Parameters
@@ -165,12 +167,19 @@ def compared(training: Training, agreement: Callable[[Any, Any], float]) -> Trai
         All of whose restarts were trained to the end.
     agreement
         Of the answer's parameters with those of another restart.
+    enough
+        After a restart that agrees so well, no more are compared.
     """
     others = training.runners_up
     losses = np.sort(training.history["restart_loss"])[1 : 1 + len(others)]
+    agreements: list[float] = []
+    for other in others:
+        agreements.append(agreement(training.params, other))
+        if agreements[-1] >= enough:
+            break
     return replace(
         training,
-        agreements=tuple(agreement(training.params, other) for other in others),
+        agreements=tuple(agreements),
         gaps=tuple(float(loss - training.loss) for loss in losses),
     )
 

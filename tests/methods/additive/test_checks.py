@@ -45,6 +45,15 @@ def test_latents_that_always_change_together_do_not():
     assert variability_check(value, 40, 2).passed is False
 
 
+def test_what_varies_by_chance_does_not_count():
+    """All segments are alike; means and variances of their rows are not."""
+    drawn, _, parts = noises(np.zeros((40, 2)), np.ones((40, 2)))
+    means = np.array([part.mean(axis=0) for part in parts.split(drawn)])
+    value = variability(drawn, means, parts)
+    assert value < 0.1
+    assert variability_check(value, 40, 2).passed is False
+
+
 def test_fewer_segments_than_the_theory_asks_for_never_pass():
     rng = np.random.default_rng(1)
     means, scales = rng.uniform(-2, 2, size=(4, 2)), rng.uniform(0.5, 2, size=(4, 2))

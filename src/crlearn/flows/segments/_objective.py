@@ -18,9 +18,9 @@ Analysis and Applications, 2008: the sum of logarithms by which mechanisms are c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from crlearn.flows._densities import Densities
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._structure import earlier
+from crlearn.flows._surface import SurfaceFlow
 from crlearn.flows.segments._orders import (
     MechanismKind,
     SegmentRegressions,
@@ -59,7 +60,7 @@ class SegmentParameters(NamedTuple):
         ``before[i, j]``: latent i may be a cause of latent j.
     """
 
-    flow: SmoothFlow
+    flow: SmoothFlow | SurfaceFlow
     projections: Float[Array, "latents features latents"]
     thresholds: Float[Array, "features latents"]
     densities: Densities
@@ -71,7 +72,8 @@ class SegmentObjective:
     """Minus the mean log-likelihood of the rows, up to a constant, and the price of mechanisms.
 
     A batch has rows of every segment side by side, ``(rows, segments, n + k)``; the last k columns
-    are covariates, on which every latent depends linearly inside a segment.
+    are covariates, on which every latent depends linearly inside a segment. For rows on a surface
+    in more than n dimensions see `OnSurface`.
 
     Attributes
     ----------
@@ -133,11 +135,10 @@ class SegmentObjective:
         progress: Float[Array, ""],
     ) -> Float[Array, ""]:
         """Minus the mean log-likelihood, with mechanisms and variances profiled out."""
-        n = self.n_latents
-        z, log_determinant = params.flow.forward(batch[..., :n])
+        inputs, covariates = jnp.split(batch, [params.flow.n_variables], axis=-1)
+        z, log_determinant = params.flow.forward(inputs)
         standard = (z - z.mean((0, 1))) / jnp.sqrt(z.var((0, 1)) + _LEAST_VARIANCE)
         features = self._features(params, standard)
-        covariates = batch[..., n:]
         values = _without(z, covariates)
         residuals, variances = _regressed(
             values, _without(features, covariates), self._ridge(progress)
@@ -192,29 +193,30 @@ class SegmentObjective:
         if not self.free <= progress <= self.settled:
             return None
         n_rows, n_segments, n_columns = np.shape(rows)
-        n = self.n_latents
         regressions = SegmentRegressions(
             np.asarray(_moments(params.flow, jnp.asarray(rows), self.mechanisms), dtype=float),
             np.full(n_segments, n_rows),
             self.shares,
-            n,
-            n_columns - n,
+            self.n_latents,
+            n_columns - params.flow.n_variables,
         )
         order = np.argsort(np.asarray(params.before).sum(axis=0), kind="stable")
         found = better_order(regressions, order.tolist())
         return params._replace(before=earlier(np.array(found)))
 
 
-@eqx.filter_jit
+@partial(jax.jit, static_argnames="kind")
 def _moments(
-    flow: SmoothFlow, rows: Float[Array, "rows segments columns"], kind: MechanismKind
+    flow: SmoothFlow | SurfaceFlow,
+    rows: Float[Array, "rows segments columns"],
+    kind: MechanismKind,
 ) -> Float[Array, "segments features features"]:
     """Return moments of functions of single latents and of covariates, as regressions take them."""
-    n = flow.n_variables
-    z = flow(rows[..., :n])
+    inputs, covariates = jnp.split(rows, [flow.n_variables], axis=-1)
+    z = flow(inputs)
     standard = (z - z.mean((0, 1))) / z.std((0, 1))
     functions = functions_of_one(standard, kind, jnp).reshape(*rows.shape[:2], -1)
-    columns = jnp.concatenate([functions, rows[..., n:]], axis=-1)
+    columns = jnp.concatenate([functions, covariates], axis=-1)
     columns = columns - columns.mean(axis=0)
     return jnp.einsum("bui,buj->uij", columns, columns) / len(rows)
 

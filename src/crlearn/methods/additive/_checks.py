@@ -84,15 +84,26 @@ def variability(noises: Matrix, offsets: Matrix, segments: Segments) -> float:
     """Return how far the noises vary over segments in every direction (condition ii).
 
     The smallest singular value of their natural parameters, two for each latent (mean / variance
-    and 1 / variance), each of mean 0 and variance 1 over segments. It is 0 where there are not
-    enough segments, and 1 at most.
+    and 1 / variance), each of variance 1 over segments, without what they vary by chance. It is 0
+    where there are not enough segments, and 1 at most.
     """
     variances = np.array([part.var(axis=0) for part in segments.split(noises)])
     natural = np.concatenate([offsets / variances, 1 / variances], axis=1)
     if len(natural) <= natural.shape[1]:
         return 0.0
-    natural = (natural - natural.mean(axis=0)) / natural.std(axis=0)
-    return float(np.linalg.svd(natural, compute_uv=False).min() / np.sqrt(len(natural)))
+    counts = np.array([[len(rows)] for rows in segments.rows])
+    covariance = np.cov(natural.T) - _by_chance(offsets, variances, counts)
+    scale = natural.std(axis=0, ddof=1)
+    return float(np.sqrt(max(np.linalg.eigvalsh(covariance / np.outer(scale, scale)).min(), 0.0)))
+
+
+def _by_chance(means: Matrix, variances: Matrix, counts: NDArray[np.integer]) -> Matrix:
+    """Return the mean covariance of estimates of natural parameters, of Gaussian noises."""
+    of_first = (1 / variances + 2 * (means / variances) ** 2) / counts
+    of_both = 2 * means / variances**2 / counts
+    of_second = 2 / variances**2 / counts
+    first, both, second = (np.diag(part.mean(axis=0)) for part in (of_first, of_both, of_second))
+    return np.block([[first, both], [both, second]])
 
 
 def variability_check(value: float, n_segments: int, n_latents: int) -> Check:
@@ -102,8 +113,8 @@ def variability_check(value: float, n_segments: int, n_latents: int) -> Check:
         "noises vary enough over segments",
         n_segments >= needed and value >= _LEAST_VARIABILITY,
         f"{n_segments} segments, of which the theory asks for {needed}; the smallest singular "
-        f"value of standardised natural parameters is {value:.2f}, from {_LEAST_VARIABILITY} on "
-        "passes",
+        f"value of standardised natural parameters, without what they vary by chance, is "
+        f"{value:.2f}; from {_LEAST_VARIABILITY} on passes",
     )
 
 

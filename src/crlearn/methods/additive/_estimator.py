@@ -8,7 +8,9 @@ it does not are recovered up to a function of the latents before them.
 The paper trains a variational autoencoder (`crlearn.published.LatentANMVAE`). Here the encoder is
 invertible by construction, and its exact likelihood takes the place of the bound:
 
-1. *Reduction*: X is brought to as many numbers as there are latents.
+1. *Reduction*: X is brought to as many numbers as there are latents. Where that would fold the
+   surface on which the rows lie, all components are kept, and the flow makes the surface flat
+   (`crlearn.flows.OnSurface`).
 2. *Flow*: a smooth invertible map. At first there are no mechanisms (nonlinear ICA, conditions i
    and ii); then each is a regression in closed form in every segment, and the order of the latents
    is revised from the likelihood (`crlearn.flows.SegmentObjective`). This finds noises and order,
@@ -41,13 +43,14 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import BaseCRL
 from crlearn.config import device_name
-from crlearn.flows import MechanismKind, SegmentObjective, fit_flow
-from crlearn.methods._flow_checks import restarts_check, training_checks
+from crlearn.flows import MechanismKind, OnSurface, SegmentObjective, SegmentParameters, fit_flow
+from crlearn.methods._flow_checks import SAME_LATENTS, restarts_check, training_checks
 from crlearn.methods._image_reduction import reduce_images
 from crlearn.methods._reduction import (
     Composed,
@@ -56,6 +59,7 @@ from crlearn.methods._reduction import (
     Reduction,
     ReductionName,
     reduce,
+    surface_checks,
 )
 from crlearn.methods.additive._auxiliary import read_auxiliary
 from crlearn.methods.additive._checks import (
@@ -66,6 +70,7 @@ from crlearn.methods.additive._checks import (
     variability_check,
 )
 from crlearn.methods.additive._latents import (
+    Latents,
     Segments,
     latents_of,
     mechanisms_of,
@@ -73,6 +78,7 @@ from crlearn.methods.additive._latents import (
 )
 from crlearn.methods.additive._mechanisms import TriangularInverse
 from crlearn.result import Result
+from crlearn.train import Training, compared
 
 Matrix = NDArray[np.floating]
 
@@ -103,14 +109,16 @@ def latent_anm(
 ) -> Result:
     """Recover latents, graph and mechanisms; see the module's text."""
     reduced = _reduced(X, n_latents, reduction, n_steps, seed, checkpoint)
-    n = reduced.encoder.n_latents
+    n = n_latents or reduced.encoder.n_latents
     auxiliary = read_auxiliary(y, seed)
     segments = Segments.of(auxiliary, y)
+    objective = SegmentObjective(
+        n, tuple(map(len, segments.rows)), mechanisms, n_features=min(2 * n, _MOST_FEATURES)
+    )
+    n_variables = reduced.rows.shape[1]
     fit = fit_flow(
         segments.split(np.concatenate([reduced.rows, segments.covariates], axis=1)),
-        SegmentObjective(
-            n, tuple(map(len, segments.rows)), mechanisms, n_features=min(2 * n, _MOST_FEATURES)
-        ),
+        objective if n_variables == n else OnSurface(objective, n_variables),
         n_steps=n_steps,
         batch_size=_BATCH,
         learning_rate=_LEARNING_RATE,
@@ -120,22 +128,26 @@ def latent_anm(
         seed=seed,
     )
     latents = latents_of(fit.params, mechanisms, reduced.rows, segments)
+    fit = _compared(fit, latents, reduced.rows, segments)
     regressions = regressions_of(latents, segments)
     adjacency = regressions.parents(range(n), _LEAST_EFFECT)
     found = mechanisms_of(latents, adjacency, segments, auxiliary)
     spread = variability(found.noises(latents.Z, y), found.offsets, segments)
+    encoder = Composed(Composed(reduced.encoder, latents.flow), latents.triangular)
+    decoder = ComposedDecoder(
+        ComposedDecoder(TriangularInverse(latents.triangular), FlowInverse(latents.flow)),
+        reduced.decoder,
+    )
     return Result(
-        encoder=Composed(Composed(reduced.encoder, latents.flow), latents.triangular),
-        decoder=ComposedDecoder(
-            ComposedDecoder(TriangularInverse(latents.triangular), FlowInverse(latents.flow)),
-            reduced.decoder,
-        ),
+        encoder=encoder,
+        decoder=decoder,
         guarantee=guarantee_of(latents.identified, _LEAST_EFFECT),
         adjacency=adjacency,
         mechanisms=found,
         environments=auxiliary.names,
         checks=(
             *reduced.checks,
+            *(surface_checks(X, encoder, decoder) if n_variables > n else ()),
             sizes_check(segments, n),
             variability_check(spread, len(segments), n),
             vanishing_check(latents, len(segments)),
@@ -167,9 +179,29 @@ def _reduced(
     checkpoint: str | Path | None,
 ) -> Reduction:
     if X.ndim == 2:
-        return reduce(X.astype(float, copy=False), n_latents, kind, seed, count_dimensions=False)
+        return reduce(
+            X.astype(float, copy=False),
+            n_latents,
+            kind,
+            seed,
+            count_dimensions=False,
+            flatten=False,
+        )
     codes = None if checkpoint is None else f"{checkpoint}.codes"
     return reduce_images(X, n_latents, n_steps=3 * n_steps, seed=seed, checkpoint=codes)
+
+
+def _compared(fit: Training, latents: Latents, rows: Matrix, segments: Segments) -> Training:
+    """Compare the latents that are identified with those of other restarts."""
+    kind = latents.triangular.basis.kind
+
+    def agreement(_: SegmentParameters, other: SegmentParameters) -> float:
+        others = latents_of(other, kind, rows, segments).Z
+        correlations = np.abs(latents.Z.T @ others) / len(others)
+        matched = correlations[linear_sum_assignment(-correlations)]
+        return float(matched[latents.identified].mean())
+
+    return compared(fit, agreement, enough=SAME_LATENTS)
 
 
 class LatentANM(BaseCRL):
