@@ -8,6 +8,7 @@ import pytest
 
 from crlearn.methods.additive._checks import (
     guarantee_of,
+    shape_checks,
     sizes_check,
     vanishing_check,
     variability,
@@ -59,6 +60,21 @@ def test_fewer_segments_than_the_theory_asks_for_never_pass():
     means, scales = rng.uniform(-2, 2, size=(4, 2)), rng.uniform(0.5, 2, size=(4, 2))
     assert variability(*noises(means, scales)) == 0
     assert variability_check(0.9, 4, 2).passed is False
+
+
+@pytest.mark.parametrize("kind", ["linear", "polynomial", "nonlinear"])
+@pytest.mark.parametrize("truth", ["linear", "polynomial", "nonlinear"])
+def test_mechanisms_of_another_shape_are_noticed(kind: Any, truth: str):
+    shape = {"linear": lambda z: z, "polynomial": lambda z: z**2, "nonlinear": lambda z: z > 0}
+    rng = np.random.default_rng(0)
+    parts = segments(20)
+    effects = np.repeat(rng.uniform(0.5, 2, size=20), 200)
+    cause, noise = rng.normal(size=(2, 4000))
+    Z = np.column_stack([cause, effects * shape[truth](cause) + noise])
+    passed = [check.passed for check in shape_checks(Z, parts, kind)]
+    simpler = ["linear", "polynomial", "nonlinear"]
+    fits = simpler.index(truth) <= simpler.index(kind)
+    assert passed == ([] if kind == "nonlinear" else [fits])
 
 
 def test_segments_need_rows():

@@ -63,7 +63,7 @@ def test_segments_without_mechanism_are_those_of_the_world():
 
 def test_the_graph_is_that_of_the_world():
     latents, segments = found()
-    adjacency = regressions_of(latents, segments).parents(range(N), 0.05)
+    adjacency = regressions_of(latents.Z, segments, "nonlinear").parents(range(N), 0.05)
     np.testing.assert_array_equal(adjacency, world().truth.graph)
 
 

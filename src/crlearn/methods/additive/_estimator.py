@@ -64,6 +64,7 @@ from crlearn.methods._reduction import (
 from crlearn.methods.additive._auxiliary import read_auxiliary
 from crlearn.methods.additive._checks import (
     guarantee_of,
+    shape_checks,
     sizes_check,
     vanishing_check,
     variability,
@@ -129,7 +130,7 @@ def latent_anm(
     )
     latents = latents_of(fit.params, mechanisms, reduced.rows, segments)
     fit = _compared(fit, latents, reduced.rows, segments)
-    regressions = regressions_of(latents, segments)
+    regressions = regressions_of(latents.Z, segments, mechanisms)
     adjacency = regressions.parents(range(n), _LEAST_EFFECT)
     found = mechanisms_of(latents, adjacency, segments, auxiliary)
     spread = variability(found.noises(latents.Z, y), found.offsets, segments)
@@ -150,6 +151,7 @@ def latent_anm(
             *(surface_checks(X, encoder, decoder) if n_variables > n else ()),
             sizes_check(segments, n),
             variability_check(spread, len(segments), n),
+            *shape_checks(latents.Z, segments, mechanisms),
             vanishing_check(latents, len(segments)),
             restarts_check(fit),
             *training_checks(fit),

@@ -150,13 +150,10 @@ def _basis(params: SegmentParameters, kind: MechanismKind, order: NDArray[np.int
     return Basis(kind, np.ascontiguousarray(projections.transpose(2, 1, 0)), thresholds.T.copy())
 
 
-def regressions_of(latents: Latents, segments: Segments) -> SegmentRegressions:
-    """Return the regressions of the latents on each other."""
+def regressions_of(Z: Matrix, segments: Segments, kind: MechanismKind) -> SegmentRegressions:
+    """Return the regressions of latents on each other."""
     return SegmentRegressions.of(
-        segments.split(latents.Z),
-        segments.split(segments.covariates),
-        segments.shares,
-        latents.triangular.basis.kind,
+        segments.split(Z), segments.split(segments.covariates), segments.shares, kind
     )
 
 
