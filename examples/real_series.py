@@ -49,8 +49,8 @@ model = models["LatentANM"]
 # -------------------
 # This is what somebody with real data would see, who has no truth to compare with. `LatentANM`
 # needs stretches in which a series does not follow the others at all, and finds none: the winds at
-# both airports, for one, go together in each stretch. And two restarts that fit almost equally well
-# give different latents. (That the mixing has kinks, where theory wants it smooth, no check sees.)
+# both airports, for one, go together in each stretch. And mechanisms are not linear, as it was told
+# to take them. (That the mixing has kinks, where theory wants it smooth, no check sees.)
 for check in model.result_.checks:
     print(check)
 print()
@@ -61,7 +61,7 @@ print("guarantee:", model.result_.guarantee.text)
 # -----------------
 # No method gets far from the chance level, which is the score of a random rotation of independent
 # latents; these series are not independent, so that it is only a guide. Other settings of
-# `LatentANM` gave other scores, as the check of restarts says: 0.61 to 0.72 in six fits.
+# `LatentANM` gave other scores: 0.61 to 0.74 in seven fits.
 scores = {name: mcc(true, fitted.transform(world.X)) for name, fitted in models.items()}
 print({name: round(score, 2) for name, score in scores.items()})
 figure, ax = plt.subplots(figsize=(6, 2.2), layout="constrained")

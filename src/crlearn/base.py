@@ -204,7 +204,7 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         if takes_matrix and len(_shape_of_rows(y)) == 1 and _shape_of_rows(y) != (1,):
             y = check_array(y, input_name="y", estimator=name)
         else:
-            y = column_or_1d(y, warn=True)
+            y = column_or_1d(y, warn=not takes_matrix)
         check_consistent_length(range(n_rows), y)
         assert_all_finite(y, estimator_name=name, input_name="y")
         return y

@@ -85,7 +85,7 @@ class Weights(NamedTuple):
 class Spy:
     """An objective that returns what it is given."""
 
-    n_latents, n_blocks = 1, 2
+    n_latents, n_blocks, n_units = 1, 2, 3
 
     def init(self, key: Any) -> Weights:
         return Weights(None)
@@ -98,7 +98,7 @@ def test_the_objective_sees_noisy_rows_and_the_noise():
     batch = jnp.asarray(RNG.normal(size=(4000, 5)))
     objective = OnSurface(Spy(), n_variables=3, settled=0.5)
     params = objective.init(jax.random.key(0))
-    assert params.flow.n_variables == 3
+    assert params.flow.whole.directions.shape == (2, 3, 3)
     sizes = []
     for progress in (0.0, 0.25, 0.5, 1.0):
         seen, rows = objective.loss(params, batch, jax.random.key(1), jnp.asarray(progress))
@@ -110,13 +110,14 @@ def test_the_objective_sees_noisy_rows_and_the_noise():
 
 
 def test_structure_is_revised_where_the_objective_does_that():
-    rows = RNG.normal(size=(60, 4, 3)).astype(np.float32)
-    rows[..., 2] = np.tanh(rows[..., 0])
+    """The second latent follows the first in steps that are different in each segment."""
+    rows = RNG.normal(size=(200, 4, 3)).astype(np.float32)
+    rows[..., 1] += np.array([-3, -1, 1, 3]) * np.tanh(4 * rows[..., 0])
     assert OnSurface(Spy(), 3).revise(Weights(None), rows, 0.3) is None
-    objective = OnSurface(SegmentObjective(2, (60,) * 4), 3)
+    objective = OnSurface(SegmentObjective(2, (200,) * 4), 3)
     params = objective.init(jax.random.key(0))
-    assert not np.asarray(params.before).any()
+    params = params._replace(flow=SurfaceFlow(scaling([1.0, 1.0, 1.0]), 2))
     assert objective.revise(params, rows, 0.0) is None
     revised = objective.revise(params, rows, 0.3)
     assert revised is not None
-    assert np.asarray(revised.before).sum() == 1
+    np.testing.assert_array_equal(revised.before, [[False, True], [False, False]])

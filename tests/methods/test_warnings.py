@@ -268,10 +268,17 @@ def changing_mechanisms(quiet: float = 0.4) -> Any:
     return LatentANM(n_steps=600, n_restarts=2, random_state=0).fit(world.X, world.y)
 
 
+def steps_for(mechanisms: str) -> Any:
+    """Mechanisms are sums of steps."""
+    world = make_latent_anm(3, n_samples=300, n_segments=20, quiet=0.4, random_state=1)
+    model = LatentANM(mechanisms=mechanisms, n_steps=300, n_restarts=1, random_state=0)
+    return model.fit(world.X, world.y)
+
+
 def segments_that_are_all_alike() -> Any:
-    """Nothing tells one rotation of the latents from another; one segment has three rows."""
+    """Nothing tells one rotation of the latents from another; one segment has six rows."""
     X, y = np.random.default_rng(1).standard_normal((7200, 4)), np.arange(7200) % 12
-    y[:3] = 99
+    y[:6] = 99
     model = LatentANM(n_steps=150, n_restarts=3, random_state=0)
     return model.fit(far_from_zero(X), y)
 
@@ -595,6 +602,8 @@ FAIL: dict[tuple[str, str], Fit] = {
         )
     },
     ("LatentANM", "mechanisms vanish in some segments"): lambda: changing_mechanisms(quiet=0.0),
+    ("LatentANM", "mechanisms are linear"): lambda: steps_for("linear"),
+    ("LatentANM", "mechanisms are polynomial"): lambda: steps_for("polynomial"),
     ("LatentANM", "the reduction does not fold"): a_strip_of_segments_that_is_bent_back,
     ("ObservationalCRL", "rank of X"): lambda: observational(measured()),
     ("ObservationalCRL", "noise is Gaussian"): lambda: noise_of_another_shape("laplace"),

@@ -165,6 +165,15 @@ def test_restarts_are_compared_with_the_answer():
     assert found.gaps == pytest.approx([loss - losses[0] for loss in losses[1:]])
 
 
+def test_no_more_restarts_are_compared_than_it_takes():
+    settings = replace(SETTINGS, n_restarts=4, race=1.0, max_epochs=20)
+    training = train(Regression(), regression_data(100), settings, seed=3)
+    found = compared(training, lambda one, other: 0.5, enough=0.5)
+    assert found.agreements == (0.5,)
+    assert len(found.gaps) == 3
+    assert len(compared(training, lambda one, other: 0.5, enough=0.6).agreements) == 3
+
+
 def test_one_restart_has_no_other():
     assert train(Regression(), regression_data(), SETTINGS, seed=0).runners_up == ()
 

@@ -97,9 +97,10 @@ class _StandardGaussian:
 
     n_latents: int
     n_blocks: int = 4
+    n_units: int | None = None
 
     def init(self, key: PRNGKeyArray) -> _Parameters:
-        return _Parameters(SmoothFlow.random(key, self.n_latents, self.n_blocks))
+        return _Parameters(SmoothFlow.random(key, self.n_latents, self.n_blocks, self.n_units))
 
     def loss(
         self,

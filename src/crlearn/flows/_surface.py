@@ -52,11 +52,16 @@ class SurfaceFlow(eqx.Module):
 
     @classmethod
     def random(
-        cls, key: PRNGKeyArray, n_variables: int, n_latents: int, n_blocks: int = 4
+        cls,
+        key: PRNGKeyArray,
+        n_variables: int,
+        n_latents: int,
+        n_blocks: int = 4,
+        n_units: int | None = None,
     ) -> SurfaceFlow:
         """Draw a map that turns the first coordinates among themselves and bends all a little."""
         whole_key, turn_key = jax.random.split(key)
-        whole = SmoothFlow.random(whole_key, n_variables, n_blocks)
+        whole = SmoothFlow.random(whole_key, n_variables, n_blocks, n_units)
         matrices = jnp.asarray(whole.matrices)
         turned = jnp.linalg.multi_dot([jnp.eye(n_variables), *matrices[:-1]])
         first = slice(n_latents)
@@ -114,7 +119,8 @@ class OnSurface:
     Attributes
     ----------
     objective
-        For as many coordinates as there are latents; its parameters have a `flow`.
+        For as many coordinates as there are latents; its parameters have a `flow`, whose blocks
+        and units it says.
     n_variables
         Coordinates of the rows; columns after these are not the flow's.
     settled
@@ -128,8 +134,8 @@ class OnSurface:
     def init(self, key: PRNGKeyArray) -> Any:
         """Draw the objective's parameters, and a flow of all coordinates."""
         own_key, flow_key = jax.random.split(key)
-        n_latents, n_blocks = self.objective.n_latents, self.objective.n_blocks
-        flow = SurfaceFlow.random(flow_key, self.n_variables, n_latents, n_blocks)
+        sizes = self.objective.n_latents, self.objective.n_blocks, self.objective.n_units
+        flow = SurfaceFlow.random(flow_key, self.n_variables, *sizes)
         return self.objective.init(own_key)._replace(flow=flow)
 
     def loss(

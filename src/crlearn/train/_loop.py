@@ -95,8 +95,8 @@ class Training:
         Best weights of the other restarts, the best first: those at the end of the race, where they
         were left. Restarts that diverged are not among them.
     agreements, gaps
-        Of these, if they were `compared`: how much their answers are alike, and by how much their
-        held-out loss is larger.
+        Of these, if they were `compared`: how much the answers of the first of them are like that
+        of this restart, and by how much the held-out loss of each is larger.
     """
 
     params: PyTree[Any]

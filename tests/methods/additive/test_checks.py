@@ -8,6 +8,7 @@ import pytest
 
 from crlearn.methods.additive._checks import (
     guarantee_of,
+    natural_parameters,
     shape_checks,
     sizes_check,
     vanishing_check,
@@ -22,43 +23,54 @@ def segments(n_segments: int, n_rows: int = 200) -> Segments:
     return Segments(tuple(rows), np.zeros((n_segments * n_rows, 0)))
 
 
-def noises(means: Any, scales: Any, n_rows: int = 200) -> tuple[Any, Any, Segments]:
-    """Noises of some segments, and the offsets that regressions would find."""
+def spread(means: Any, scales: Any, draw: str = "normal", n_rows: int = 400) -> float:
+    """Variability of noises with some means and standard deviations in each segment."""
     rng = np.random.default_rng(0)
     n_segments, n = means.shape
-    drawn = rng.normal(size=(n_segments, n_rows, n)) * scales[:, None]
-    return drawn.reshape(-1, n), means, segments(n_segments, n_rows)
+    drawn = getattr(rng, draw)(size=(n_segments, n_rows, n)) * scales[:, None] + means[:, None]
+    noises, halves = drawn.reshape(-1, n), segments(n_segments, n_rows).halves
+    return variability(*(natural(noises, half) for half in halves))
 
 
-def test_means_and_variances_that_change_vary_enough():
-    rng = np.random.default_rng(1)
-    means, scales = rng.uniform(-2, 2, size=(40, 2)), rng.uniform(0.5, 2, size=(40, 2))
-    value = variability(*noises(means, scales))
+def natural(noises: Any, half: Segments) -> Any:
+    offsets = np.array([part.mean(axis=0) for part in half.split(noises)])
+    return natural_parameters(offsets, noises, half)
+
+
+CHANGING = np.random.default_rng(1).uniform([-2, -2, 0.5, 0.5], 2, size=(40, 4))
+
+
+@pytest.mark.parametrize("draw", ["normal", "laplace"])
+def test_means_and_variances_that_change_vary_enough(draw: str):
+    value = spread(CHANGING[:, :2], CHANGING[:, 2:], draw)
     assert value > 0.3
     assert variability_check(value, 40, 2).passed
 
 
+def test_natural_parameters_by_hand():
+    part = segments(1, 2)
+    np.testing.assert_allclose(
+        natural_parameters(np.array([[3.0]]), np.array([[-0.5], [0.5]]), part), [[12.0, 4.0]]
+    )
+
+
 def test_latents_that_always_change_together_do_not():
-    rng = np.random.default_rng(1)
-    mean, scale = rng.uniform(-2, 2, size=(40, 1)), rng.uniform(0.5, 2, size=(40, 1))
-    value = variability(*noises(np.repeat(mean, 2, axis=1), np.repeat(scale, 2, axis=1)))
+    value = spread(np.repeat(CHANGING[:, :1], 2, axis=1), np.repeat(CHANGING[:, 2:3], 2, axis=1))
     assert value < 0.1
     assert variability_check(value, 40, 2).passed is False
 
 
-def test_what_varies_by_chance_does_not_count():
-    """All segments are alike; means and variances of their rows are not."""
-    drawn, _, parts = noises(np.zeros((40, 2)), np.ones((40, 2)))
-    means = np.array([part.mean(axis=0) for part in parts.split(drawn)])
-    value = variability(drawn, means, parts)
+@pytest.mark.parametrize("draw", ["normal", "laplace"])
+@pytest.mark.parametrize("means", [np.zeros((40, 2)), CHANGING[:, :2]], ids=["none", "means"])
+def test_what_varies_by_chance_does_not_count(draw: str, means: Any):
+    """Variances of rows differ where those of noises do not."""
+    value = spread(means, np.ones((40, 2)), draw)
     assert value < 0.1
     assert variability_check(value, 40, 2).passed is False
 
 
 def test_fewer_segments_than_the_theory_asks_for_never_pass():
-    rng = np.random.default_rng(1)
-    means, scales = rng.uniform(-2, 2, size=(4, 2)), rng.uniform(0.5, 2, size=(4, 2))
-    assert variability(*noises(means, scales)) == 0
+    assert spread(CHANGING[:4, :2], CHANGING[:4, 2:]) == 0
     assert variability_check(0.9, 4, 2).passed is False
 
 

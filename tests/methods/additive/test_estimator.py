@@ -119,6 +119,29 @@ def test_a_continuous_auxiliary_vector():
         found.noises(world.X[:5], world.y[:5, 0])
 
 
+@quiet
+def test_a_surface_is_made_flat_by_the_flow_itself(tmp_path: Any):
+    """A strip that is bent, seen by three features, with a continuous auxiliary variable."""
+    world: Any = make_latent_anm(2, n_samples=100, auxiliary="continuous", random_state=0)
+    angle = 2 * np.tanh(world.truth.Z[:, 0] / 2)
+    X = np.column_stack([np.cos(angle), np.sin(angle), world.truth.Z[:, 1]])
+    file = tmp_path / "fit.checkpoint"
+    model = short(n_latents=2, reduction="flow", n_steps=200, checkpoint=file).fit(X, world.y)
+    Z, checks = model.transform(X), {check.name: check for check in model.result_.checks}
+    assert Z.shape == (len(X), 2)
+    lost = np.square(model.inverse_transform(Z) - X).mean(axis=0) / X.var(axis=0)
+    assert lost.max() < 0.2
+    assert "an invertible map makes flat" in checks["reduction"].detail
+    assert "the reduction does not fold" in checks
+    assert model.intervene(X[:3], world.y[:3], {"z0": 1.0}).shape == (3, 3)
+    model.save(tmp_path / "model.crl")
+    loaded = load(tmp_path / "model.crl")
+    np.testing.assert_array_equal(loaded.transform(X), Z)
+    np.testing.assert_array_equal(loaded.inverse_transform(Z[:9]), model.inverse_transform(Z[:9]))
+    resumed = short(n_latents=2, reduction="flow", n_steps=200, checkpoint=file).fit(X, world.y)
+    np.testing.assert_array_equal(resumed.transform(X), Z)
+
+
 def test_a_constant_vector_identifies_nothing(world: Any):
     with pytest.raises(IdentifiabilityError, match="at least 2 distinct values"):
         short().fit(world.X, np.full((len(world.X), 2), 0.5))

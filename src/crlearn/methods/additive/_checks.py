@@ -84,30 +84,31 @@ def _in_words(evidence: float, gap: float) -> str:
     return f"segments that are alike gain {evidence:.1f} nats"
 
 
-def variability(noises: Matrix, offsets: Matrix, segments: Segments) -> float:
+def natural_parameters(offsets: Matrix, noises: Matrix, segments: Segments) -> Matrix:
+    """Return mean / variance and 1 / variance of each noise in each segment."""
+    variances = np.array([part.var(axis=0) for part in segments.split(noises)])
+    return np.concatenate([offsets / variances, 1 / variances], axis=1)
+
+
+def variability(one: Matrix, other: Matrix) -> float:
     """Return how far the noises vary over segments in every direction (condition ii).
 
-    The smallest singular value of their natural parameters, two for each latent (mean / variance
-    and 1 / variance), each of variance 1 over segments, without what they vary by chance. It is 0
-    where there are not enough segments, and 1 at most.
+    The smallest singular value of their natural parameters, each of variance 1 over segments. What
+    they vary by chance is not the same in two halves of the rows, and does not count. The value is
+    0 where there are not enough segments, and 1 at most.
+
+    Parameters
+    ----------
+    one, other
+        Natural parameters in each segment, as two halves of its rows have them.
     """
-    variances = np.array([part.var(axis=0) for part in segments.split(noises)])
-    natural = np.concatenate([offsets / variances, 1 / variances], axis=1)
-    if len(natural) <= natural.shape[1]:
+    n = one.shape[1]
+    if len(one) <= n:
         return 0.0
-    counts = np.array([[len(rows)] for rows in segments.rows])
-    covariance = np.cov(natural.T) - _by_chance(offsets, variances, counts)
-    scale = natural.std(axis=0, ddof=1)
-    return float(np.sqrt(max(np.linalg.eigvalsh(covariance / np.outer(scale, scale)).min(), 0.0)))
-
-
-def _by_chance(means: Matrix, variances: Matrix, counts: NDArray[np.integer]) -> Matrix:
-    """Return the mean covariance of estimates of natural parameters, of Gaussian noises."""
-    of_first = (1 / variances + 2 * (means / variances) ** 2) / counts
-    of_both = 2 * means / variances**2 / counts
-    of_second = 2 / variances**2 / counts
-    first, both, second = (np.diag(part.mean(axis=0)) for part in (of_first, of_both, of_second))
-    return np.block([[first, both], [both, second]])
+    joint = np.cov(one.T, other.T)
+    scale = np.sqrt(0.5 * (joint.diagonal()[:n] + joint.diagonal()[n:]))
+    across = 0.5 * (joint[:n, n:] + joint[n:, :n]) / np.outer(scale, scale)
+    return float(np.sqrt(max(np.linalg.eigvalsh(across).min(), 0.0)))
 
 
 def variability_check(value: float, n_segments: int, n_latents: int) -> Check:

@@ -25,8 +25,8 @@ invertible by construction, and its exact likelihood takes the place of the boun
 A continuous u is cut into cells, inside of which latents change linearly with it.
 
 Time grows as the number of steps, whatever the number of rows is; a step takes O(b m (blocks units
-n^2 + n f^2)) for m segments with b rows in a batch and f features of a mechanism; step 3 takes
-O(m n f^3).
+d^2 + n f^2)) for a flow of d components (n, unless it makes a surface flat), m segments with b rows
+in a batch and f features of a mechanism; step 3 takes O(m n f^3).
 
 References
 ----------
@@ -36,7 +36,7 @@ additive noise models, arXiv:2403.15711.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -64,6 +64,7 @@ from crlearn.methods._reduction import (
 from crlearn.methods.additive._auxiliary import read_auxiliary
 from crlearn.methods.additive._checks import (
     guarantee_of,
+    natural_parameters,
     shape_checks,
     sizes_check,
     vanishing_check,
@@ -77,7 +78,7 @@ from crlearn.methods.additive._latents import (
     mechanisms_of,
     regressions_of,
 )
-from crlearn.methods.additive._mechanisms import TriangularInverse
+from crlearn.methods.additive._mechanisms import SegmentMechanisms, TriangularInverse
 from crlearn.result import Result
 from crlearn.train import Training, compared
 
@@ -87,9 +88,9 @@ Matrix = NDArray[np.floating]
 # batches of 50 rows of each segment had an MCC of 0.82 to 0.997, of 100 rows 0.98 to 0.998; six
 # features 0.997 and more, twelve 0.98 and more. A random graph with eight edges, seed 2: steps of
 # 0.02 came to a loss of -1.58 in 4,000 steps, of 0.04 to -1.66 and to the right order.
-_BATCH = 100
+BATCH_SIZE = 100
 _MOST_FEATURES = 10
-_LEARNING_RATE = 4e-2
+LEARNING_RATE = 4e-2
 # Nats a row that a parent must explain beyond the others, 10% of the variance. The weakest true
 # edges of the chains above had 0.093; others had up to 0.045 in fits with six features, and up to
 # 0.12 in some with twelve.
@@ -121,19 +122,24 @@ def latent_anm(
         segments.split(np.concatenate([reduced.rows, segments.covariates], axis=1)),
         objective if n_variables == n else OnSurface(objective, n_variables),
         n_steps=n_steps,
-        batch_size=_BATCH,
-        learning_rate=_LEARNING_RATE,
+        batch_size=BATCH_SIZE,
+        learning_rate=LEARNING_RATE,
         n_restarts=n_restarts,
         checkpoint=checkpoint,
         description="LatentANM",
         seed=seed,
     )
     latents = latents_of(fit.params, mechanisms, reduced.rows, segments)
-    fit = _compared(fit, latents, reduced.rows, segments)
+
+    def noises(latents: Latents) -> Matrix:
+        everything_before = np.triu(np.ones((n, n), dtype=bool), 1)
+        return mechanisms_of(latents, everything_before, segments, auxiliary).noises(latents.Z, y)
+
+    fit = _compared(fit, latents, reduced.rows, segments, noises)
     regressions = regressions_of(latents.Z, segments, mechanisms)
     adjacency = regressions.parents(range(n), _LEAST_EFFECT)
     found = mechanisms_of(latents, adjacency, segments, auxiliary)
-    spread = variability(found.noises(latents.Z, y), found.offsets, segments)
+    spread = _variability(found, latents, segments, y)
     encoder = Composed(Composed(reduced.encoder, latents.flow), latents.triangular)
     decoder = ComposedDecoder(
         ComposedDecoder(TriangularInverse(latents.triangular), FlowInverse(latents.flow)),
@@ -193,17 +199,47 @@ def _reduced(
     return reduce_images(X, n_latents, n_steps=3 * n_steps, seed=seed, checkpoint=codes)
 
 
-def _compared(fit: Training, latents: Latents, rows: Matrix, segments: Segments) -> Training:
-    """Compare the latents that are identified with those of other restarts."""
-    kind = latents.triangular.basis.kind
+def _compared(
+    fit: Training,
+    latents: Latents,
+    rows: Matrix,
+    segments: Segments,
+    noises: Callable[[Latents], Matrix],
+) -> Training:
+    """Compare the answer with other restarts, until one agrees.
 
-    def agreement(_: SegmentParameters, other: SegmentParameters) -> float:
-        others = latents_of(other, kind, rows, segments).Z
-        correlations = np.abs(latents.Z.T @ others) / len(others)
-        matched = correlations[linear_sum_assignment(-correlations)]
-        return float(matched[latents.identified].mean())
+    Latents that are not identified may differ by a function of their predecessors: of these, noises
+    are compared.
+    """
+    kind, own_noises = latents.triangular.basis.kind, noises(latents)
+
+    def agreement(_: SegmentParameters, params: SegmentParameters) -> float:
+        other = latents_of(params, kind, rows, segments)
+        of_noises = _correlations(own_noises, noises(other))
+        pairs = linear_sum_assignment(-of_noises)
+        of_latents = _correlations(latents.Z, other.Z)
+        return float(np.where(latents.identified, of_latents[pairs], of_noises[pairs]).mean())
 
     return compared(fit, agreement, enough=SAME_LATENTS)
+
+
+def _correlations(one: Matrix, other: Matrix) -> Matrix:
+    n = one.shape[1]
+    return np.abs(np.corrcoef(one.T, other.T)[:n, n:])
+
+
+def _variability(
+    found: SegmentMechanisms, latents: Latents, segments: Segments, y: NDArray[Any]
+) -> float:
+    """Return how far noises vary over segments, beyond chance; 0 if some have hardly any rows."""
+    if min(map(len, segments.rows)) < 4:  # halves without a variance
+        return 0.0
+
+    def natural(half: Segments) -> Matrix:
+        of_half = mechanisms_of(latents, found.adjacency, half, found.auxiliary)
+        return natural_parameters(of_half.offsets, of_half.noises(latents.Z, y), half)
+
+    return variability(*map(natural, segments.halves))
 
 
 class LatentANM(BaseCRL):
@@ -224,7 +260,8 @@ class LatentANM(BaseCRL):
         ``"nonlinear"``: of any shape; ``"polynomial"``: of degree three; ``"linear"``.
     reduction
         How X with more features than latents is brought to as many numbers as there are latents;
-        see `NonlinearInterventionCRL`.
+        see `NonlinearInterventionCRL`. With ``"flow"`` it is not: the flow is one of all
+        components, and makes the surface flat on which rows lie.
     n_steps
         Steps of the training of each flow; an autoencoder of images takes three times as many.
     n_restarts

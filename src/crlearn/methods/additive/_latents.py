@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,12 @@ class Segments:
         """Share of the rows that each segment has."""
         counts = np.array([len(rows) for rows in self.rows])
         return counts / counts.sum()
+
+    @property
+    def halves(self) -> tuple[Segments, Segments]:
+        """Every other row of each segment, and the rest."""
+        one, other = (tuple(rows[start::2] for rows in self.rows) for start in (0, 1))
+        return replace(self, rows=one), replace(self, rows=other)
 
     def split(self, values: Matrix) -> list[Matrix]:
         """Return the rows of each segment."""
