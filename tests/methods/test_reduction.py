@@ -8,7 +8,7 @@ import pytest
 
 from crlearn.data import make_mixing
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.flows import learn_autoencoder
+from crlearn.flows import learn_autoencoder, learn_flattening
 from crlearn.methods._reduction import reduce
 
 RNG = np.random.default_rng(0)
@@ -83,8 +83,14 @@ def short_autoencoders(monkeypatch: pytest.MonkeyPatch):
     )
 
 
+def with_few_steps(monkeypatch: pytest.MonkeyPatch, n_steps: int) -> None:
+    short = partial(learn_flattening, n_steps=n_steps)
+    monkeypatch.setattr("crlearn.methods._reduction.learn_flattening", short)
+
+
 @pytest.mark.usefixtures("short_autoencoders")
-def test_a_flow_takes_over_where_all_else_folds():
+def test_a_flow_takes_over_where_all_else_folds(monkeypatch: pytest.MonkeyPatch):
+    with_few_steps(monkeypatch, 1500)
     angle = np.linspace(-2, 2, 1500)
     X = np.column_stack([np.cos(angle), np.sin(angle), Z[:, 0]])
     for kind in ("linear", "autoencoder"):
@@ -103,8 +109,9 @@ def test_x_of_many_dimensions_has_no_flow():
     assert reduce(wide, 2, "auto", seed=0).how == "codes of an autoencoder"
 
 
-def test_a_flow_that_does_not_make_the_surface_flat_may_fold():
+def test_a_flow_that_does_not_make_the_surface_flat_may_fold(monkeypatch: pytest.MonkeyPatch):
     """Three independent numbers on two coordinates."""
+    with_few_steps(monkeypatch, 100)
     X = RNG.normal(size=(600, 3))
     found = reduce(X, 2, "flow", seed=0, count_dimensions=False)
     assert found.left_out > 0.1

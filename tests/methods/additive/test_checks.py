@@ -29,12 +29,7 @@ def spread(means: Any, scales: Any, draw: str = "normal", n_rows: int = 400) -> 
     n_segments, n = means.shape
     drawn = getattr(rng, draw)(size=(n_segments, n_rows, n)) * scales[:, None] + means[:, None]
     noises, halves = drawn.reshape(-1, n), segments(n_segments, n_rows).halves
-    return variability(*(natural(noises, half) for half in halves))
-
-
-def natural(noises: Any, half: Segments) -> Any:
-    offsets = np.array([part.mean(axis=0) for part in half.split(noises)])
-    return natural_parameters(offsets, noises, half)
+    return variability(*(natural_parameters(noises, noises, half) for half in halves))
 
 
 CHANGING = np.random.default_rng(1).uniform([-2, -2, 0.5, 0.5], 2, size=(40, 4))
@@ -49,9 +44,8 @@ def test_means_and_variances_that_change_vary_enough(draw: str):
 
 def test_natural_parameters_by_hand():
     part = segments(1, 2)
-    np.testing.assert_allclose(
-        natural_parameters(np.array([[3.0]]), np.array([[-0.5], [0.5]]), part), [[12.0, 4.0]]
-    )
+    Z, noises = np.array([[2.0], [4.0]]), np.array([[-0.5], [0.5]])
+    np.testing.assert_allclose(natural_parameters(Z, noises, part), [[12.0, 4.0]])
 
 
 def test_latents_that_always_change_together_do_not():

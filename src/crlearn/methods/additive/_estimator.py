@@ -237,7 +237,7 @@ def _variability(
 
     def natural(half: Segments) -> Matrix:
         of_half = mechanisms_of(latents, found.adjacency, half, found.auxiliary)
-        return natural_parameters(of_half.offsets, of_half.noises(latents.Z, y), half)
+        return natural_parameters(latents.Z, of_half.noises(latents.Z, y), half)
 
     return variability(*map(natural, segments.halves))
 
