@@ -1,7 +1,7 @@
 """Encoders that are invertible by construction, with exact log-determinants, and priors on them.
 
 A method is an encoder plus a prior on its outputs; the objective is the exact likelihood. X is
-brought to as many numbers as there are latents first.
+brought to as many numbers as there are latents first, or made flat by the encoder (`OnSurface`).
 """
 
 from crlearn.flows._autoencoder import Autoencoder, learn_autoencoder
