@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from crlearn.metrics import block_recovery, chance_level, layer_recovery, mac, mac_matched, mcc
+from crlearn.metrics import (
+    block_recovery,
+    chance_level,
+    layer_recovery,
+    mac,
+    mac_matched,
+    mcc,
+    r2_within_blocks,
+)
 
 
 def scores_of_rotations(metric, n_latents, n_recovered, n_runs=300):
@@ -79,6 +87,16 @@ def test_one_latent_is_always_found():
             4,
             {"sizes_hat": [2, 2]},
         ),
+        *(
+            (
+                "r2_within_blocks",
+                lambda Z, Z_hat: r2_within_blocks(Z, Z_hat, [[0, 1, 2], [3]]),
+                4,
+                n_recovered,
+                {"sizes": [3, 1]},
+            )
+            for n_recovered in (3, 4, 6)
+        ),
     ],
 )
 def test_level_is_what_rotated_data_score(name, metric, n_latents, n_recovered, sizes):
@@ -102,6 +120,7 @@ def test_layers_of_one_are_mac_up_to_monte_carlo():
 def test_one_layer_or_block_of_all_says_nothing():
     assert level("layer_recovery", 4, sizes=[4]) == pytest.approx(1)
     assert level("block_recovery", 4, sizes_hat=[4]) == pytest.approx(1)
+    assert level("r2_within_blocks", 4, sizes=[4]) == pytest.approx(1)
 
 
 def test_same_number_every_time():
@@ -112,7 +131,9 @@ def test_same_number_every_time():
     assert chance_level("mcc", 5) == first
 
 
-@pytest.mark.parametrize("name", ["r2", "relmse", "scale_error", "shd", "targets_right"])
+@pytest.mark.parametrize(
+    "name", ["r2", "r2_across_blocks", "relmse", "scale_error", "shd", "targets_right"]
+)
 def test_no_level_where_it_means_nothing(name):
     assert chance_level(name, 4) is None
 
@@ -126,6 +147,7 @@ def test_no_level_where_it_means_nothing(name):
         (("layer_recovery", 4), {}, "sizes must be given for .* 'layer_recovery'"),
         (("layer_recovery", 4), {"sizes_hat": [4]}, "sizes must be given"),
         (("block_recovery", 4), {}, "sizes must be given for .* 'block_recovery'"),
+        (("r2_within_blocks", 4), {}, "sizes must be given for .* 'r2_within_blocks'"),
         (
             ("block_recovery", 4),
             {"sizes": [3, 2]},

@@ -13,6 +13,8 @@ from crlearn.metrics import (
     match,
     mcc,
     r2,
+    r2_across_blocks,
+    r2_within_blocks,
     relmse,
     scale_error,
     targets_right,
@@ -31,6 +33,8 @@ SAMPLE_METRICS = [
     relmse,
     lambda Z, Z_hat: layer_recovery(Z, Z_hat, [[0], [1, 2]]),
     lambda Z, Z_hat: block_recovery(Z, Z_hat, [[0], [1, 2]]),
+    lambda Z, Z_hat: r2_within_blocks(Z, Z_hat, [[0], [1, 2]]),
+    lambda Z, Z_hat: r2_across_blocks(Z, Z_hat, [[0], [1, 2]]),
 ]
 
 

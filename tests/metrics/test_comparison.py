@@ -20,6 +20,7 @@ def comparison(columns, *, mixing: Any = None, encoder: Any = None, **result):
         graph=CHAIN,
         targets=np.eye(3, dtype=bool),
         mixing=SimpleNamespace(matrix=mixing),
+        blocks=None,
     )
     Z_hat = np.random.default_rng(1).normal(size=(50, len(columns)))
     for j, column in enumerate(columns):
@@ -107,6 +108,14 @@ def test_layers_default_to_those_of_the_graph():
     assert [np.asarray(layer).tolist() for layer in found.layers_hat] == [[2], [1], [0]]
     assert [np.asarray(layer).tolist() for layer in found.layers] == [[2], [1], [0]]
     assert not found.recovers_noise
+
+
+def test_each_latent_is_a_block_where_the_world_has_none():
+    found = comparison([0, 1, 2])
+    assert list(found.blocks) == [(0,), (1,), (2,)]
+    truth: Any = found.truth
+    truth.blocks = ((0, 2), (1,))
+    assert found.blocks == ((0, 2), (1,))
 
 
 NONLINEAR: Any = SimpleNamespace(n_latents=3)

@@ -31,7 +31,12 @@ def world(mixing: Any = MIXING) -> Any:
     noise = rng.normal(size=(200, 3))
     Z = noise @ np.linalg.inv(np.eye(3) - 0.5 * GRAPH)
     truth = SimpleNamespace(
-        Z=Z, noise=noise, graph=GRAPH, targets=TARGETS, mixing=SimpleNamespace(matrix=mixing)
+        Z=Z,
+        noise=noise,
+        graph=GRAPH,
+        targets=TARGETS,
+        mixing=SimpleNamespace(matrix=mixing),
+        blocks=None,
     )
     return SimpleNamespace(X=Z @ MIXING.T, y=np.arange(200) % 2, truth=truth)
 

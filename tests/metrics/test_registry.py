@@ -32,7 +32,12 @@ def world() -> Any:
     """Noises that are also the latents: what is perfect or random of one is so of the other."""
     Z = whitened()
     truth = SimpleNamespace(
-        Z=Z, noise=Z, graph=GRAPH, targets=TARGETS, mixing=SimpleNamespace(matrix=MIXING)
+        Z=Z,
+        noise=Z,
+        graph=GRAPH,
+        targets=TARGETS,
+        mixing=SimpleNamespace(matrix=MIXING),
+        blocks=BLOCKS,
     )
     return SimpleNamespace(X=Z @ MIXING.T, y=np.arange(len(Z)) % 4, truth=truth)
 
@@ -142,3 +147,18 @@ def test_accuracy_counts_pairs_with_a_wrong_edge():
     soft = Guarantee("parents", "closure", "text")
     model.result_ = replace(Answer().result_, guarantee=soft)
     assert evaluate(model, world(), ["accuracy"])["accuracy"] == 1.0
+
+
+def test_blocks_of_the_truth():
+    mixed = np.eye(4)
+    mixed[:2, :2] = [[0.6, 0.8], [-0.8, 0.6]]
+    scores = evaluate(Answer(mixed), world(), ["r2_within_blocks", "r2_across_blocks"])
+    assert scores["r2_within_blocks"] == pytest.approx(1)
+    assert scores["r2_across_blocks"] == pytest.approx(0, abs=1e-9)
+    data = world()
+    data.truth.blocks = None
+    shares = evaluate(Answer(mixed), data, ["r2_within_blocks"])["r2_within_blocks"]
+    assert shares == pytest.approx((0.64 + 0.64 + 1 + 1) / 4)
+    data.truth.blocks = ((0, 1, 2, 3),)
+    with pytest.raises(ValueError, match="all latents are in one block"):
+        evaluate(Answer(), data, ["r2_across_blocks"])

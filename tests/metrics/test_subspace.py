@@ -2,9 +2,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
 from sklearn.linear_model import LinearRegression
 
-from crlearn.metrics import block_recovery, layer_recovery, mac, mcc, r2
+from crlearn.metrics import (
+    block_recovery,
+    correlation_matrix,
+    layer_recovery,
+    mac,
+    mcc,
+    r2,
+    r2_across_blocks,
+    r2_within_blocks,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 widths = st.integers(1, 5)
@@ -149,3 +159,41 @@ def test_groups_are_needed_when_columns_differ():
         block_recovery(BASE, BASE[:, :2], [[0], [1, 2]])
     with pytest.raises(ValueError, match="must not both be None"):
         block_recovery(BASE, BASE)
+
+
+# Blocks that are known
+
+
+def test_shares_by_hand():
+    blocks = [[0, 1], [2]]
+    # Shares of the blocks: (0.8, 0.2), (0, 1), (0.9, 0.1).
+    Z_hat = BASE @ np.sqrt([[0.3, 0, 0.5], [0.5, 0, 0.4], [0.2, 1, 0.1]]) + 7
+    assert r2_within_blocks(BASE, Z_hat, blocks) == pytest.approx((0.8 + 1 + 0.9) / 3)
+    assert r2_across_blocks(BASE, Z_hat, blocks) == pytest.approx((0.2 + 0 + 0.1) / 3)
+
+
+def test_a_block_has_as_many_places_as_columns():
+    Z_hat = BASE @ np.sqrt([[0.9, 0.8], [0, 0], [0.1, 0.2]])
+    # Both want latent 0, which has one place: the second one loses less by going to latent 2.
+    assert r2_within_blocks(BASE, Z_hat, [[0], [1], [2]]) == pytest.approx((0.9 + 0.2) / 3)
+    assert r2_across_blocks(BASE, Z_hat, [[0], [1], [2]]) == pytest.approx((0.05 + 0.4) / 2)
+    # Without room for the second one it is ignored.
+    assert r2_within_blocks(BASE, Z_hat, [[0]]) == pytest.approx(0.9)
+
+
+@given(seeds, widths)
+def test_mixtures_inside_blocks_are_perfect_and_single_latents_are_squared_correlations(seed, n):
+    Z, Z_hat, rng = samples(seed, n, n)
+    groups = random_groups(rng, n)
+    mixed = mixed_inside(Z, groups, rng)[:, rng.permutation(n)]
+    assert r2_within_blocks(Z, mixed, groups) == pytest.approx(1)
+    assert 0 <= r2_within_blocks(Z, Z_hat, groups) <= 1
+    ones = [[i] for i in range(n)]
+    best = linear_sum_assignment(correlation_matrix(Z, Z_hat) ** 2, maximize=True)
+    expected = (correlation_matrix(Z, Z_hat) ** 2)[best].mean()
+    assert r2_within_blocks(Z, Z_hat, ones) == pytest.approx(expected)
+
+
+def test_across_needs_another_block():
+    with pytest.raises(ValueError, match=r"two or more. Got 1"):
+        r2_across_blocks(BASE, BASE, [[0, 1, 2]])

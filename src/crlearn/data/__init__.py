@@ -49,6 +49,7 @@ from crlearn.data.model._mixing import (
     leaky_relu_mixing,
     linear_mixing,
     make_mixing,
+    network_mixing,
     smooth_mixing,
     tanh_mixing,
     tanh_mlp_mixing,
@@ -76,9 +77,11 @@ from crlearn.data.worlds._interventional import (
     make_multi_domain,
     make_multi_node,
 )
-from crlearn.data.worlds._observational import make_observational, make_sparse_mixture
+from crlearn.data.worlds._observational import make_observational
+from crlearn.data.worlds._resting_balls import make_resting_balls
 from crlearn.data.worlds._segments import make_latent_anm, make_segments
 from crlearn.data.worlds._series import load_weather, make_mixed_series
+from crlearn.data.worlds._sparse_mixture import make_sparse_mixture
 from crlearn.data.worlds._world import make_world, simulate
 
 # Every world by name: what the command line and the studies may ask for.
@@ -88,6 +91,7 @@ WORLDS: dict[str, Callable[..., Dataset]] = {
     "multi-node": make_multi_node,
     "coupled-interventional": make_coupled_interventional,
     "ball-images": make_ball_images,
+    "resting-balls": make_resting_balls,
     "arm": make_arm,
     "observational": make_observational,
     "multi-domain": make_multi_domain,
@@ -152,10 +156,12 @@ __all__ = [
     "make_multi_node",
     "make_noise",
     "make_observational",
+    "make_resting_balls",
     "make_scm",
     "make_segments",
     "make_sparse_mixture",
     "make_world",
+    "network_mixing",
     "random_mechanism",
     "read_table",
     "simulate",

@@ -48,6 +48,9 @@ class Truth:
         ``active[i, j]`` is False if latent j is switched off in sample i; None if none ever is.
     latent_names
         What the latents are, one name for each; None if they are anonymous.
+    blocks
+        Columns of `Z` that are always switched on and off together, one tuple for each block; None
+        if each latent goes its own way.
     """
 
     Z: NDArray[np.floating]
@@ -59,6 +62,7 @@ class Truth:
     measurement_noise: float = 0.0
     active: NDArray[np.bool_] | None = None
     latent_names: tuple[str, ...] | None = None
+    blocks: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         for name, dtype in (("Z", float), ("noise", float), ("graph", bool), ("targets", bool)):
@@ -66,6 +70,9 @@ class Truth:
         object.__setattr__(self, "active", _read_only(self.active, bool))
         if self.scms is not None:
             object.__setattr__(self, "scms", tuple(self.scms))
+        if self.blocks is not None:
+            blocks = tuple(tuple(map(int, block)) for block in self.blocks)
+            object.__setattr__(self, "blocks", blocks)
 
     @property
     def n_latents(self) -> int:

@@ -24,7 +24,13 @@ from crlearn.metrics._graphs import (
     targets_right,
 )
 from crlearn.metrics._registry import METRICS, Metric, chance_level, find_metrics
-from crlearn.metrics._subspace import block_recovery, layer_recovery, r2
+from crlearn.metrics._subspace import (
+    block_recovery,
+    layer_recovery,
+    r2,
+    r2_across_blocks,
+    r2_within_blocks,
+)
 from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
 
 __all__ = [
@@ -49,6 +55,8 @@ __all__ = [
     "mcc",
     "parent_error",
     "r2",
+    "r2_across_blocks",
+    "r2_within_blocks",
     "relmse",
     "relmse_by_environment",
     "relmse_worst",

@@ -95,6 +95,13 @@ def block_level(sizes: Sizes) -> float:
     return _grouped_level(sizes.n_latents, sizes.n_recovered, sizes.groups, groups_hat, in_order)
 
 
+def share_level(sizes: Sizes) -> float:
+    """Return the level of `r2_within_blocks`."""
+    if sizes.groups is None:
+        raise _no_sizes("r2_within_blocks")
+    return _share_level(sizes.n_latents, sizes.n_recovered, sizes.groups)
+
+
 def _no_sizes(metric: str) -> ValueError:
     return ValueError(f"sizes must be given for the chance level of {metric!r}. Got None.")
 
@@ -125,6 +132,14 @@ def _grouped_level(
     else:
         similarity = group_similarity([true[:, group] for group in _consecutive(sizes)], bases_hat)
     return _mean_total(ordered_total if in_order else matched_total, similarity) / n_latents
+
+
+@lru_cache(maxsize=256)
+def _share_level(n_latents: int, n_recovered: int, sizes: tuple[int, ...]) -> float:
+    rotations = _random_rotations(max(n_latents, n_recovered))[..., :n_recovered]
+    shares = [(rotations[:, group] ** 2).sum(axis=1) for group in _consecutive(sizes)]
+    seats = np.repeat(np.stack(shares, axis=-1), sizes, axis=-1)
+    return _mean_total(matched_total, seats) / sum(sizes)
 
 
 def _mean_total(total: Callable[[Matrix], float], similarities: Matrix) -> float:

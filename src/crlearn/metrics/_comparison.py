@@ -120,6 +120,13 @@ class Comparison:
         return layers(_acyclic(self._adjacency_hat)) if stated is None else stated
 
     @property
+    def blocks(self) -> Groups:
+        """True blocks of latents; each latent is one where the world has none."""
+        if self.truth.blocks is None:
+            return [(latent,) for latent in range(self.n_latents)]
+        return self.truth.blocks
+
+    @property
     def blocks_hat(self) -> Groups:
         """Recovered blocks of latents."""
         return _or_unavailable(self.result.blocks, "the model states no blocks")

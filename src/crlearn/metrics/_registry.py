@@ -28,6 +28,7 @@ from crlearn.metrics._chance import (
     mac_level,
     matched_level,
     matched_rank_level,
+    share_level,
 )
 from crlearn.metrics._comparison import Comparison, Unavailable
 from crlearn.metrics._correlation import mac, mac_matched, mcc
@@ -40,7 +41,13 @@ from crlearn.metrics._graphs import (
     shd_cpdag,
     targets_right,
 )
-from crlearn.metrics._subspace import block_recovery, layer_recovery, r2
+from crlearn.metrics._subspace import (
+    block_recovery,
+    layer_recovery,
+    r2,
+    r2_across_blocks,
+    r2_within_blocks,
+)
 from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
 from crlearn.result import GraphLevel, LatentLevel
 
@@ -119,6 +126,16 @@ def _layer_sizes(found: Comparison) -> Sizes:
 
 def _block_sizes(found: Comparison) -> Sizes:
     return Sizes(found.n_latents, found.n_recovered, None, _sizes_of(found.blocks_hat))
+
+
+def _true_block_sizes(found: Comparison) -> Sizes:
+    return Sizes(found.n_latents, found.n_recovered, _sizes_of(found.blocks))
+
+
+def _r2_across_blocks(found: Comparison) -> float:
+    if len(found.blocks) < 2:
+        raise Unavailable("all latents are in one block")
+    return r2_across_blocks(found.Z, found.Z_hat, found.blocks)
 
 
 def _sizes_of(groups: Sequence[ArrayLike]) -> tuple[int, ...]:
@@ -232,6 +249,22 @@ _ENTRIES = (
         "share",
         perfect=1.0,
         latents=get_args(LatentLevel),
+    ),
+    Metric(
+        "r2_within_blocks",
+        lambda found: r2_within_blocks(found.Z, found.Z_hat, found.blocks),
+        "share of the variance of each recovered latent that its true block explains",
+        "share",
+        perfect=1.0,
+        chance=share_level,
+        sizes=_true_block_sizes,
+    ),
+    # No value is perfect: dependent blocks explain something of each other.
+    Metric(
+        "r2_across_blocks",
+        _r2_across_blocks,
+        "share of the variance of each recovered latent that another true block explains",
+        "share",
     ),
     Metric(
         "relmse",
@@ -430,8 +463,9 @@ def chance_level(
     n_recovered
         Number of recovered latents, if it differs.
     sizes, sizes_hat
-        Sizes of the true and recovered layers or blocks, for ``"layer_recovery"`` and
-        ``"block_recovery"``; one that is left out is treated as in these functions.
+        Sizes of the true and recovered layers or blocks, for ``"layer_recovery"``,
+        ``"block_recovery"`` and (the true ones) ``"r2_within_blocks"``; one that is left out is
+        treated as in these functions.
 
     Returns
     -------

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crlearn.metrics._check import Matrix, check_groups, check_same_width, check_samples
-from crlearn.metrics._correlation import matched_total, ordered_total, standardize
+from crlearn.metrics._correlation import best_pairs, matched_total, ordered_total, standardize
 
 Groups = list[NDArray[np.intp]]
 
@@ -101,6 +101,61 @@ def block_recovery(
     similarity = group_similarity(group_bases(true, groups), group_bases(recovered, groups_hat))
     total = ordered_total if blocks_hat is None else matched_total
     return total(similarity) / true.shape[1]
+
+
+def r2_within_blocks(Z: ArrayLike, Z_hat: ArrayLike, blocks: Sequence[ArrayLike]) -> float:
+    """Return how much of the recovered variables the true blocks that they belong to explain.
+
+    Each recovered variable is given to one block, to no block more than it has columns, such that
+    the shares of their variances that an affine map of their blocks explains are largest in total;
+    the result is this total, divided by the number of true variables in blocks. Places of a block
+    that are left empty count 0, surplus recovered variables are ignored. It is 1 if each recovered
+    variable is an affine function of one block; it does not see whether those of a block are
+    functions of each other. With blocks of one it is the mean squared correlation.
+
+    Parameters
+    ----------
+    Z, Z_hat
+        True and recovered variables.
+    blocks
+        Columns of `Z` in each block.
+    """
+    shares, owners = _shares_and_owners(Z, Z_hat, blocks)
+    recovered, block = best_pairs(shares[:, owners]).T
+    return float(shares[recovered, owners[block]].sum() / len(owners))
+
+
+def r2_across_blocks(Z: ArrayLike, Z_hat: ArrayLike, blocks: Sequence[ArrayLike]) -> float:
+    """Return how much of the recovered variables the other true blocks explain, on average.
+
+    The mean share of the variance of a recovered variable that an affine map of a block explains,
+    over all blocks but the one that `r2_within_blocks` gives it to. True blocks that are dependent
+    explain something of each other, so that the truth itself need not have a 0 here.
+
+    Parameters
+    ----------
+    Z, Z_hat
+        True and recovered variables.
+    blocks
+        Columns of `Z` in each block, at least two blocks.
+    """
+    shares, owners = _shares_and_owners(Z, Z_hat, blocks)
+    if shares.shape[1] < 2:
+        raise ValueError(f"blocks must be two or more. Got {shares.shape[1]}.")
+    recovered, block = best_pairs(shares[:, owners]).T
+    others = shares[recovered].sum(axis=1) - shares[recovered, owners[block]]
+    return float(others.mean() / (shares.shape[1] - 1))
+
+
+def _shares_and_owners(
+    Z: ArrayLike, Z_hat: ArrayLike, blocks: Sequence[ArrayLike]
+) -> tuple[Matrix, NDArray[np.intp]]:
+    """Return what each block explains of each recovered variable, and the block of each column."""
+    true, recovered = standardized_samples(Z, Z_hat)
+    groups = check_groups(blocks, true.shape[1], "blocks")
+    shares = [((basis.T @ recovered) ** 2).sum(axis=0) for basis in group_bases(true, groups)]
+    owners = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    return np.clip(np.stack(shares, axis=1), 0.0, 1.0), owners
 
 
 def standardized_samples(Z: ArrayLike, Z_hat: ArrayLike) -> tuple[Matrix, Matrix]:

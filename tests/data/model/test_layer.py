@@ -27,6 +27,36 @@ def test_leaky_tanh(slope):
     np.testing.assert_allclose(layer.derivative(values), differences, atol=1e-6)
 
 
+@pytest.mark.parametrize("slope", [0.05, 0.4, 1.0, 1.5])
+def test_smooth_leaky_relu(slope):
+    layer = Layer(np.array([[1.0, 2.0], [0.5, -1.0]]), np.ones(2), "smooth_leaky_relu", slope)
+    Z = np.random.default_rng(0).normal(size=(200, 2)) * np.logspace(-3, 3, 200)[:, None]
+    values = layer.affine(Z)
+    outputs = layer.activate(values)
+    np.testing.assert_allclose(layer.inverse(outputs), Z, rtol=1e-9, atol=1e-9)
+    step = 1e-6
+    differences = (layer.activate(values + step) - layer.activate(values - step)) / (2 * step)
+    np.testing.assert_allclose(layer.derivative(values), differences, atol=1e-6)
+
+
+def test_smooth_leaky_relu_is_a_leaky_relu_far_out():
+    values = np.array([[-60.0, 60.0], [0.0, 0.0]])
+    smooth = Layer(np.eye(2), activation="smooth_leaky_relu", slope=0.3).activate(values)
+    np.testing.assert_allclose(smooth, [[-18, 60], [0.7 * np.log(2)] * 2], atol=1e-12)
+
+
+def test_sigmoid():
+    layer = Layer(np.array([[1.0, 2.0], [0.5, -1.0], [0.0, 1.0]]), np.ones(3), "sigmoid")
+    Z = np.random.default_rng(0).normal(size=(50, 2))
+    values = layer.affine(Z)
+    outputs = layer.activate(values)
+    np.testing.assert_allclose(outputs, 1 / (1 + np.exp(-values)))
+    np.testing.assert_allclose(layer.derivative(values), outputs * (1 - outputs), atol=1e-15)
+    np.testing.assert_allclose(layer.inverse(outputs), Z, atol=1e-9)
+    with pytest.raises(ValueError, match=r"2 values are not inside \(0, 1\)"):
+        layer.inverse(np.array([[0.5, 1.0, -0.1]]))
+
+
 def test_saturated_outputs_are_outvoted():
     weight = np.array([[40.0, 0.0], [1.0, 0.5], [0.5, -1.0]])
     Z = np.array([[1.0, 0.5], [-0.8, 0.2]])

@@ -9,11 +9,21 @@ from crlearn.data import (
     leaky_relu_mixing,
     linear_mixing,
     make_mixing,
+    network_mixing,
     tanh_mixing,
     tanh_mlp_mixing,
 )
 
-NAMES = ["gaussian", "well_conditioned", "orthonormal", "tanh", "tanh_mlp", "leaky_relu", "smooth"]
+NAMES = [
+    "gaussian",
+    "well_conditioned",
+    "orthonormal",
+    "tanh",
+    "tanh_mlp",
+    "leaky_relu",
+    "smooth",
+    "network",
+]
 LATENTS = np.random.default_rng(0).standard_normal((30, 3))
 
 
@@ -44,6 +54,20 @@ def test_biases_and_slopes_by_layer(central_differences):
     mixing = leaky_relu_mixing(3, 6, 0, n_layers=3, slope=[0.2, 0.5, 0.9], bias_scale=1.0)
     assert [layer.slope for layer in mixing.layers[:-1]] == [0.2, 0.5, 0.9]
     np.testing.assert_allclose(mixing.inverse(mixing(LATENTS)), LATENTS, atol=1e-10)
+    np.testing.assert_allclose(
+        mixing.jacobian(LATENTS), central_differences(mixing, LATENTS), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("activation", ["leaky_relu", "smooth_leaky_relu", "sigmoid", "tanh"])
+def test_networks_differ_by_their_activation_alone(activation, central_differences):
+    plain = leaky_relu_mixing(3, 6, 0, n_layers=3, slope=0.5, bias_scale=0.3)
+    mixing = network_mixing(3, 6, 0, activation=activation, n_layers=3, slope=0.5, bias_scale=0.3)
+    for one, other in zip(plain.layers, mixing.layers, strict=True):
+        np.testing.assert_array_equal(one.weight, other.weight)
+        np.testing.assert_array_equal(one.bias, other.bias)
+    assert [layer.activation for layer in mixing.layers] == [*[activation] * 3, "identity"]
+    np.testing.assert_allclose(mixing.inverse(mixing(LATENTS)), LATENTS, atol=1e-8)
     np.testing.assert_allclose(
         mixing.jacobian(LATENTS), central_differences(mixing, LATENTS), atol=1e-6
     )

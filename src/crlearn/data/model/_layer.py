@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
 
 from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
-ACTIVATIONS = ("identity", "tanh", "leaky_relu", "leaky_tanh")
+ACTIVATIONS = ("identity", "tanh", "leaky_relu", "leaky_tanh", "smooth_leaky_relu", "sigmoid")
 
 _ROWS_PER_BLOCK = 8192
 _MOST_NEWTON_STEPS = 100
@@ -29,10 +30,11 @@ class Layer:
     bias
         Vector ``(outputs,)``, or None.
     activation
-        ``"identity"``, ``"tanh"``, ``"leaky_relu"`` or ``"leaky_tanh"`` (``slope t + tanh t``).
+        ``"identity"``, ``"tanh"``, ``"leaky_relu"``, ``"leaky_tanh"`` (``slope t + tanh t``),
+        ``"smooth_leaky_relu"`` (``slope t + (1 - slope) log(1 + exp t)``) or ``"sigmoid"``.
     slope
-        Of the leaky ReLU below zero, of the leaky tanh far out; positive, so that they can be
-        inverted.
+        Of the leaky ReLUs (far) below zero, of the leaky tanh far out; positive, so that they can
+        be inverted.
     """
 
     weight: Matrix
@@ -70,6 +72,10 @@ class Layer:
             return self.slope * values + np.tanh(values)
         if self.activation == "leaky_relu":
             return np.where(values > 0, values, self.slope * values)
+        if self.activation == "smooth_leaky_relu":
+            return self.slope * values + (1 - self.slope) * np.logaddexp(0, values)
+        if self.activation == "sigmoid":
+            return expit(values)
         return values
 
     def derivative(self, values: Matrix) -> Matrix:
@@ -80,6 +86,10 @@ class Layer:
             return self.slope + 1 - np.tanh(values) ** 2
         if self.activation == "leaky_relu":
             return np.where(values > 0, 1.0, self.slope)
+        if self.activation == "smooth_leaky_relu":
+            return self.slope + (1 - self.slope) * expit(values)
+        if self.activation == "sigmoid":
+            return expit(values) * expit(-values)
         return np.ones_like(values)
 
     def inverse(self, outputs: Matrix) -> Matrix:
@@ -89,9 +99,17 @@ class Layer:
             return self._inverse_of_tanh(outputs)
         values = outputs
         if self.activation == "leaky_relu":
-            values = np.where(outputs > 0, outputs, outputs / self.slope)
+            values = self._inverse_of_leaky_relu(outputs)
         if self.activation == "leaky_tanh":
-            values = self._inverse_of_leaky_tanh(outputs)
+            # From below: the function is concave above zero, and odd.
+            values = self._solved_by_newton(outputs, outputs / (1 + self.slope))
+        if self.activation == "smooth_leaky_relu":
+            # The leaky ReLU lies below a convex function (above a concave one, if the slope is
+            # larger than one), so that its inverse lies on the side where Newton does not jump.
+            values = self._solved_by_newton(outputs, self._inverse_of_leaky_relu(outputs))
+        if self.activation == "sigmoid":
+            self._check_range_of_sigmoid(outputs)
+            values = logit(outputs)
         return self._without_bias(values) @ np.linalg.pinv(self.weight).T
 
     def _inverse_of_tanh(self, outputs: Matrix) -> Matrix:
@@ -108,9 +126,11 @@ class Layer:
         )
         return np.concatenate([_weighted_least_squares(self.weight, *block) for block in blocks])
 
-    def _inverse_of_leaky_tanh(self, outputs: Matrix) -> Matrix:
-        """Newton's method from below: the function is concave above zero, and odd."""
-        values = outputs / (1 + self.slope)
+    def _inverse_of_leaky_relu(self, outputs: Matrix) -> Matrix:
+        return np.where(outputs > 0, outputs, outputs / self.slope)
+
+    def _solved_by_newton(self, outputs: Matrix, values: Matrix) -> Matrix:
+        """Undo the activation by Newton's method from the values given."""
         for _ in range(_MOST_NEWTON_STEPS):
             step = (outputs - self.activate(values)) / self.derivative(values)
             values = values + step
@@ -148,6 +168,16 @@ class Layer:
                 f"This mixing has no inverse at these points: {n_outside} values are not inside "
                 "(-1, 1), the range of tanh. Either they do not come from this mixing (measurement "
                 "noise?), or the tanh is saturated: make the mixing with a smaller 'gain'."
+            )
+
+    def _check_range_of_sigmoid(self, outputs: Matrix) -> None:
+        n_outside = int(((outputs <= 0) | (outputs >= 1)).sum())
+        if n_outside:
+            raise ValueError(
+                f"This mixing has no inverse at these points: {n_outside} values are not inside "
+                "(0, 1), the range of the sigmoid. Either they do not come from this mixing "
+                "(measurement noise?), or rounding errors have grown through its layers, each of "
+                "which divides differences by four or more: use fewer layers."
             )
 
 

@@ -219,6 +219,42 @@ def leaky_relu_mixing(
     bias_scale
         Standard deviation of the biases; 0 for none.
     """
+    return network_mixing(
+        n_latents, n_features, random_state, n_layers=n_layers, slope=slope, bias_scale=bias_scale
+    )
+
+
+def network_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    *,
+    activation: str = "leaky_relu",
+    n_layers: int = 2,
+    slope: float | ArrayLike = 0.2,
+    bias_scale: float = 0.0,
+) -> Mixing:
+    """Draw the network of `leaky_relu_mixing` with another activation.
+
+    The matrices and biases of a seed do not depend on the activation.
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is `n_latents` by default.
+    random_state
+        Seed or generator.
+    activation
+        Of a `Layer`, such as ``"leaky_relu"``, ``"smooth_leaky_relu"`` or ``"sigmoid"``. Each
+        sigmoid divides differences by four or more: after 20 of them about three of the digits of
+        float64 are left, and none of float32.
+    n_layers
+        Number of layers with the activation; one more matrix follows.
+    slope
+        Of the activation, one for all layers or one for each.
+    bias_scale
+        Standard deviation of the biases; 0 for none.
+    """
     d = _check_sizes(n_latents, n_features)
     rng = np.random.default_rng(random_state)
     slopes = np.broadcast_to(slope, n_layers) if np.ndim(slope) == 0 else np.asarray(slope)
@@ -234,7 +270,7 @@ def leaky_relu_mixing(
     layers, width = [], n_latents
     for layer_slope in slopes:
         layers.append(
-            Layer(haar_orthonormal(rng, d, width), random_bias(), "leaky_relu", layer_slope)
+            Layer(haar_orthonormal(rng, d, width), random_bias(), activation, layer_slope)
         )
         width = d
     return Mixing([*layers, Layer(haar_orthonormal(rng, d, width), random_bias())])
@@ -357,9 +393,8 @@ def make_mixing(
     ----------
     mixing
         ``"gaussian"``, ``"well_conditioned"`` (also called ``"linear"``), ``"orthonormal"``,
-        ``"tanh"``, ``"tanh_mlp"``, ``"leaky_relu"``, ``"smooth"``, ``"curved"``, ``"wide_mlp"``;
-        or a matrix ``(n_features, n_latents)``; or
-        a `Mixing`.
+        ``"tanh"``, ``"tanh_mlp"``, ``"leaky_relu"``, ``"network"``, ``"smooth"``, ``"curved"``,
+        ``"wide_mlp"``; or a matrix ``(n_features, n_latents)``; or a `Mixing`.
     n_latents, n_features
         Dimensions; `n_features` is `n_latents` by default.
     random_state
@@ -384,6 +419,7 @@ def make_mixing(
         "tanh": tanh_mixing,
         "tanh_mlp": tanh_mlp_mixing,
         "leaky_relu": leaky_relu_mixing,
+        "network": network_mixing,
         "smooth": smooth_mixing,
         "curved": curved_mixing,
         "wide_mlp": wide_mlp_mixing,

@@ -261,7 +261,7 @@ def make_ball_images(
     Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear
     and general transformations, JMLR 26, 2025.
     """
-    draw = BallRendering(_n_balls(n_latents), resolution, radius, dtype)
+    draw = BallRendering(count_balls(n_latents), resolution, radius, dtype)
     rounds = _rounds(n_latents, interventions, variance_factors, values)
     if targets not in ("hidden", "known"):
         raise ValueError(f"'targets' must be 'hidden' or 'known'. Got {targets!r} instead.")
@@ -354,7 +354,8 @@ def _truncated_normal(center: Matrix, scale: float, rng: np.random.Generator) ->
     return np.where(center < 0, -values, values)
 
 
-def _n_balls(n_latents: int) -> int:
+def count_balls(n_latents: int) -> int:
+    """Return the number of balls that have so many latents."""
     check_count(n_latents, "n_latents", 2)
     if n_latents % 2:
         raise ValueError(
