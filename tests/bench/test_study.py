@@ -26,6 +26,12 @@ NAMED_IN_THE_PLAN = {
     "liu2024-chain",
     "xu2026-table1",
     "xu2026-scaling",
+    "xu2026-misspecified",
+    "xu2026-blocks",
+    "xu2026-balls",
+    "xu2026-ablations",
+    "xu2026-violations",
+    "xu2026-harder",
 }
 PUBLISHED_ALGORITHM = [
     "varici2025-linear-hard",
@@ -40,7 +46,7 @@ OBSERVATIONAL = [
     "welch2024-figure4",
     "observational-standardised",
 ]
-CHEAP = ["varici2025-table7", "wu2026-figure3", "liu2024-chain"]
+CHEAP = ["varici2025-table7", "wu2026-figure3", "liu2024-chain", "xu2026-blocks", "xu2026-balls"]
 LABEL = re.compile(summary_schema()["items"]["properties"]["method"]["pattern"])
 
 MakeStudy = Callable[..., Study]

@@ -71,8 +71,8 @@ def make_sparse_mixture(
     blocks
         Sizes of blocks of consecutive latents that are only active together, such as ``(1, 1, 3)``
         for five latents; ``truth.blocks`` has their columns. `active` then counts blocks, not
-        latents: ``"half"`` is half of the blocks, and each block is on somewhere without each other one.
-        None for latents that go their own ways.
+        latents: ``"half"`` is half of the blocks, and each block is on somewhere without each
+        other one. None for latents that go their own ways.
     delta
         A latent is switched off to its mean plus delta times its standard deviation.
     inactive_scale
