@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         NonlinearInterventionCRL,
         ObservationalCRL,
         PCABaseline,
+        SparseMixtureCRL,
         StructuralPriorCRL,
     )
     from crlearn.persist import load, save
@@ -41,6 +42,7 @@ _HOME = {
     "NonlinearInterventionCRL": "crlearn.methods",
     "ObservationalCRL": "crlearn.methods",
     "EmpiricalBayesCRL": "crlearn.methods",
+    "SparseMixtureCRL": "crlearn.methods",
     "StructuralPriorCRL": "crlearn.methods",
     "save": "crlearn.persist",
     "load": "crlearn.persist",
@@ -78,6 +80,7 @@ __all__ = [
     "NonlinearInterventionCRL",
     "ObservationalCRL",
     "PCABaseline",
+    "SparseMixtureCRL",
     "StructuralPriorCRL",
     "__version__",
     "config_context",

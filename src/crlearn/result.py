@@ -22,7 +22,15 @@ CLOSE = 5.0
 SAME_ANSWER = 0.9
 
 LatentLevel = Literal[
-    "scale", "elementwise", "parents", "ancestors", "layers", "blocks", "span", "none"
+    "scale",
+    "elementwise",
+    "parents",
+    "ancestors",
+    "layers",
+    "blocks",
+    "span",
+    "components",
+    "none",
 ]
 GraphLevel = Literal["exact", "closure", "cpdag", "layers", "none"]
 
@@ -102,7 +110,8 @@ class Guarantee:
         ``"scale"``: each latent up to scale (and order); ``"elementwise"``: each up to an
         invertible function of its own; ``"parents"`` / ``"ancestors"``: mixed with its parents /
         ancestors; ``"layers"`` / ``"blocks"``: up to a map inside each layer (with those above it)
-        or block; ``"span"``: all latents together up to one invertible linear map; ``"none"``.
+        or block; ``"span"``: all latents together up to one invertible linear map;
+        ``"components"``: up to one in each component of a mixture; ``"none"``.
     graph
         ``"exact"``, ``"closure"`` (who is an ancestor of whom), ``"cpdag"``, ``"layers"`` (which
         latents lie upstream of which, but no edges) or ``"none"``.

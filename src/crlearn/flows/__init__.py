@@ -5,7 +5,7 @@ brought to as many numbers as there are latents first, or made flat by the encod
 """
 
 from crlearn.flows._autoencoder import Autoencoder, learn_autoencoder
-from crlearn.flows._codes import leading_components, share_lost
+from crlearn.flows._codes import leading_components, share_lost, white
 from crlearn.flows._coupling import CouplingFlow
 from crlearn.flows._densities import Densities
 from crlearn.flows._fit import fit_flow
@@ -22,6 +22,7 @@ from crlearn.flows._reduction import (
     intrinsic_dimension,
 )
 from crlearn.flows._smooth import SmoothFlow
+from crlearn.flows._spike_slab import SpikeSlab, SpikeSlabObjective, SpikeSlabParameters
 from crlearn.flows._structure import Assignment, NodeRegressions, Structure, earlier
 from crlearn.flows._surface import OnSurface, SurfaceFlow
 from crlearn.flows.segments._objective import SegmentObjective, SegmentParameters
@@ -48,6 +49,9 @@ __all__ = [
     "SegmentParameters",
     "SegmentRegressions",
     "SmoothFlow",
+    "SpikeSlab",
+    "SpikeSlabObjective",
+    "SpikeSlabParameters",
     "Structure",
     "SurfaceFlow",
     "Vanishing",
@@ -66,4 +70,5 @@ __all__ = [
     "learn_links",
     "share_lost",
     "vanishing",
+    "white",
 ]

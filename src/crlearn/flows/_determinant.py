@@ -1,4 +1,4 @@
-"""Log-determinants of many small positive definite matrices, with their gradient at hand."""
+"""Log-determinants and Gaussian densities of many small matrices, with gradients at hand."""
 
 from __future__ import annotations
 
@@ -39,3 +39,25 @@ def _swept(matrices: Float[Array, "n n *rows"]) -> tuple[Array, Array]:
 def _tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     total, inverses = _swept(*primals)
     return total, (inverses * tangents[0]).sum(axis=(0, 1))
+
+
+@jax.custom_jvp
+def gaussian_log_density(
+    values: Float[Array, "n *rows"], covariances: Float[Array, "n n *rows"]
+) -> Float[Array, "*rows"]:
+    """Return the log-density of each column under its own covariance; its constant is left out."""
+    total, inverses = _swept(covariances)
+    return -0.5 * (total + (values * (inverses * values[None]).sum(axis=1)).sum(axis=0))
+
+
+@gaussian_log_density.defjvp
+def _density_tangent(
+    primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    values, covariances = primals
+    total, inverses = _swept(covariances)
+    whitened = (inverses * values[None]).sum(axis=1)
+    log_density = -0.5 * (total + (values * whitened).sum(axis=0))
+    by_covariance = whitened[:, None] * whitened[None] - inverses
+    tangent = 0.5 * (by_covariance * tangents[1]).sum(axis=(0, 1))
+    return log_density, tangent - (whitened * tangents[0]).sum(axis=0)

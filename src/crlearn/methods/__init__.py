@@ -18,6 +18,7 @@ from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
     nonlinear_intervention_crl,
 )
+from crlearn.methods.sparse._estimator import SparseMixtureCRL, sparse_mixture_crl
 from crlearn.methods.structural._estimator import StructuralPriorCRL, structural_prior_crl
 
 # Every estimator class by name; `crlearn.estimators` has those of `crlearn.published`, too.
@@ -35,6 +36,7 @@ ESTIMATORS = {
         EmpiricalBayesCRL,
         StructuralPriorCRL,
         LatentANM,
+        SparseMixtureCRL,
     )
 }
 
@@ -56,6 +58,7 @@ __all__ = [
     "ObservationalCRL",
     "PCABaseline",
     "ScoreOptions",
+    "SparseMixtureCRL",
     "StructuralPriorCRL",
     "beta_vae",
     "empirical_bayes_crl",
@@ -67,5 +70,6 @@ __all__ = [
     "nonlinear_intervention_crl",
     "observational_crl",
     "pca_baseline",
+    "sparse_mixture_crl",
     "structural_prior_crl",
 ]

@@ -76,6 +76,12 @@ class FlowMap:
     mean: NDArray[np.floating]
     scale: NDArray[np.floating]
 
+    @classmethod
+    def plain(cls, flow: SmoothFlow | SurfaceFlow) -> FlowMap:
+        """Return the outputs of a flow as they are."""
+        n = flow.n_variables if isinstance(flow, SmoothFlow) else flow.n_latents
+        return cls(flow, np.arange(n), np.zeros(n), np.ones(n))
+
     @property
     def n_latents(self) -> int:
         """Number of latents."""

@@ -1,0 +1,1 @@
+"""Latents that switch off: hyperplanes that hold many rows, and flows that make them flat."""

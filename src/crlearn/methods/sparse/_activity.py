@@ -1,0 +1,124 @@
+"""When latents are on: spikes and slabs of single latents, components, and blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.tags import stored
+
+Matrix = NDArray[np.floating]
+Vector = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
+
+_FIRST_WIDTH = 0.1  # of a spike, in standard deviations of a latent
+_MOST_STEPS, _PRECISION = 200, 1e-6
+_LEAST_WIDTH = 1e-4
+# A latent that is on in fewer of the rows in which another one is off counts as never on there:
+# what is on near the place of its spike is taken for off, a few in a hundred.
+_FEW = 0.1
+
+
+@stored("latents/activity")
+@dataclass(frozen=True, eq=False)
+class Activity:
+    """Spikes and slabs of latents: Gaussian both, the spike where the latent is off.
+
+    Attributes
+    ----------
+    shares
+        Share of the rows in which each latent is off.
+    places, widths
+        Of the spikes.
+    means, spreads
+        Of the slabs.
+    """
+
+    shares: Vector
+    places: Vector
+    widths: Vector
+    means: Vector
+    spreads: Vector
+
+    @classmethod
+    def of(cls, Z: Matrix, places: Vector) -> Activity:
+        """Fit spikes next to `places` by expectation maximisation, one latent after the other."""
+        fits = [_spike_and_slab(column, place) for column, place in zip(Z.T, places, strict=True)]
+        return cls(*(np.array(part) for part in zip(*fits, strict=True)))
+
+    def __call__(self, Z: Matrix) -> BoolMatrix:
+        """Return in which rows each latent is on, as is more likely."""
+        with np.errstate(divide="ignore"):
+            off = np.log(self.shares) + _log_density(Z, self.places, self.widths)
+            on = np.log1p(-self.shares) + _log_density(Z, self.means, self.spreads)
+        # Far out on both sides a wide slab is the more likely, whatever the spike is.
+        return on > off
+
+    def standardised(self) -> Activity:
+        """Return that of latents with their spikes at zero and slabs of spread one."""
+        return Activity(
+            self.shares,
+            np.zeros_like(self.places),
+            self.widths / self.spreads,
+            (self.means - self.places) / self.spreads,
+            np.ones_like(self.spreads),
+        )
+
+
+def _spike_and_slab(z: Vector, place: float) -> tuple[float, float, float, float, float]:
+    scale = z.std() or 1.0
+    share, width, mean, spread = 0.5, _FIRST_WIDTH * scale, z.mean(), scale
+    for _ in range(_MOST_STEPS):
+        inside = share * np.exp(_log_density(z, place, width))
+        outside = (1 - share) * np.exp(_log_density(z, mean, spread))
+        off = inside / np.maximum(inside + outside, np.finfo(float).tiny)
+        on = 1 - off
+        moved = abs(off.mean() - share)
+        share = float(np.clip(off.mean(), 1 / len(z), 1 - 1 / len(z)))
+        place = float(off @ z / max(off.sum(), 1e-12))
+        width = float(np.sqrt(off @ (z - place) ** 2 / max(off.sum(), 1e-12)))
+        width = max(width, _LEAST_WIDTH * scale)
+        mean = float(on @ z / max(on.sum(), 1e-12))
+        spread = float(np.sqrt(on @ (z - mean) ** 2 / max(on.sum(), 1e-12)))
+        spread = max(spread, _LEAST_WIDTH * scale)
+        if moved < _PRECISION:
+            break
+    return share, place, width, mean, spread
+
+
+def _log_density(z: Matrix, mean: float | Vector, scale: float | Vector) -> Matrix:
+    return -0.5 * ((z - mean) / scale) ** 2 - np.log(scale)
+
+
+def components_of_rows(active: BoolMatrix) -> tuple[BoolMatrix, NDArray[np.intp], Vector]:
+    """Return the sets of latents that are on together, the set of each row, and their shares.
+
+    The most frequent set comes first.
+    """
+    sets, codes, counts = np.unique(active, axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return sets[order], ranks[codes.ravel()], counts[order] / len(active)
+
+
+def entangled(active: BoolMatrix) -> BoolMatrix:
+    """Return ``[i, j]``: latent j is hardly ever on while latent i is off.
+
+    Then latent i plus any multiple of latent j is off as often as latent i is.
+    """
+    off, on = (~active).astype(float), active.astype(float)
+    share_on = (off.T @ on) / np.maximum(off.sum(axis=0), 1)[:, None]
+    found = share_on < _FEW * on.mean(axis=0)
+    np.fill_diagonal(found, val=False)
+    return found
+
+
+def blocks_of(active: BoolMatrix) -> tuple[tuple[int, ...], ...]:
+    """Return groups of latents that cannot be told apart, single ones among them."""
+    tied = entangled(active)
+    tied = tied | tied.T | np.eye(len(tied), dtype=bool)
+    reached = np.linalg.matrix_power(tied.astype(float), len(tied)) > 0
+    return tuple(sorted({tuple(map(int, np.flatnonzero(row))) for row in reached}))

@@ -1,0 +1,201 @@
+"""Hyperplanes that hold many rows: the affine map after which latents are sparse.
+
+A latent that is switched off sits at one value, so that rows in which it is off lie in a hyperplane
+of any affine image of the latents. The normals of the n hyperplanes that hold the most rows are the
+rows of the map back to the latents. The paper makes the code sparse by constrained optimisation of
+its l1 norm; here hyperplanes are looked for one by one, from many starts at once:
+
+1. A start is a random hyperplane through a random row. It climbs the mean of a Gaussian kernel of
+   the distances of rows from it, whose width falls to a tenth of a standard deviation; each start
+   has a first width of its own. Wide kernels lead to hyperplanes in the middle of the rows from
+   anywhere, narrow ones also to those at the margin.
+2. Of all that were found the best are taken one after the other, by how far rows pile up on them,
+   if their normals are new directions. Starts go on until the answer has stayed the same.
+3. Expectation maximisation makes each exact: a share of the rows lies in the hyperplane up to
+   Gaussian noise, and the others are spread along its normal.
+
+Cost: O(s K n) for a step of K starts on s rows, O(s n^3) for a step of the last part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.floating]
+Vector = NDArray[np.floating]
+
+_MOST_ROWS = 8000
+_FIRST_WIDTHS, _LAST_WIDTH = (0.3, 1.0), 0.1
+_N_WIDTHS, _STEPS_A_WIDTH = 6, 12
+_LONGEST_STEP = 0.5  # of a normal, in radians
+_STARTS_AT_LEAST, _STARTS_A_LATENT = 100, 3
+_MOST_ROUNDS, _ROUNDS_WITHOUT_GAIN, _GAIN = 20, 2, 1e-3
+_SAME_DIRECTION = 0.99  # correlation
+_NEW_DIRECTION = 0.1  # share of the length of a normal that is not in the span of others
+_MOST_EM_STEPS, _EM_PRECISION = 50, 1e-8
+_LEAST_NOISE = 1e-4  # standard deviations
+
+
+@dataclass(frozen=True, eq=False)
+class Hyperplanes:
+    """Hyperplanes ``normals @ x = offsets`` of rows with unit covariance.
+
+    Attributes
+    ----------
+    normals
+        One a row, of length one.
+    offsets
+        Where each hyperplane is along its normal.
+    shares
+        Share of the rows that lie in each.
+    noises
+        Standard deviation of the distances of these rows.
+    means, spreads
+        Of the signed distances of the others.
+    """
+
+    normals: Matrix
+    offsets: Vector
+    shares: Vector
+    noises: Vector
+    means: Vector
+    spreads: Vector
+
+    def __len__(self) -> int:
+        return len(self.normals)
+
+
+def find_hyperplanes(X: Matrix, seed: int, n_hyperplanes: int | None = None) -> Hyperplanes:
+    """Return the hyperplanes that hold the most rows, no normal a combination of the others.
+
+    Parameters
+    ----------
+    X
+        Rows with unit covariance.
+    seed
+        Of starts, and of the rows that the search looks at.
+    n_hyperplanes
+        How many, one a column by default; fewer if no more new directions were found.
+    """
+    rng = np.random.default_rng(seed)
+    rows = X[rng.permutation(len(X))[:_MOST_ROWS]].astype(np.float32)
+    n = rows.shape[1]
+    wanted = n if n_hyperplanes is None else n_hyperplanes
+    n_starts = max(_STARTS_AT_LEAST, _STARTS_A_LATENT * n)
+    normals, offsets = np.zeros((0, n), np.float32), np.zeros(0, np.float32)
+    best, stalled = -np.inf, 0
+    for _ in range(_MOST_ROUNDS):
+        found = _climb(rows, *_random_starts(rows, n_starts, rng))
+        normals, offsets = np.concatenate([normals, found[0]]), np.append(offsets, found[1])
+        scores = pile_up(rows, normals, offsets)
+        chosen = _new_directions(normals, scores, wanted)
+        total = float(scores[chosen].sum())
+        stalled = stalled + 1 if total < best * (1 + _GAIN) else 0
+        best = max(best, total)
+        if stalled == _ROUNDS_WITHOUT_GAIN:
+            break
+        kept = _distinct(normals, scores)
+        normals, offsets = normals[kept], offsets[kept]
+    exact = [_refined(rows.astype(float), normals[i], offsets[i]) for i in chosen]
+    return Hyperplanes(*(np.array(part) for part in zip(*exact, strict=True)))
+
+
+def _random_starts(
+    rows: Matrix, n_starts: int, rng: np.random.Generator
+) -> tuple[Matrix, Vector, Vector]:
+    """Return random hyperplanes through rows, and first widths of their kernels."""
+    normals = _unit(rng.standard_normal((n_starts, rows.shape[1])).astype(np.float32))
+    through = rows[rng.integers(len(rows), size=n_starts)]
+    widths = np.exp(rng.uniform(*np.log(_FIRST_WIDTHS), n_starts)).astype(np.float32)
+    return normals, (normals * through).sum(axis=1), widths
+
+
+def _climb(rows: Matrix, normals: Matrix, offsets: Vector, widths: Vector) -> tuple[Matrix, Vector]:
+    """Climb the mean kernel of the distances of rows, by Newton steps with one curvature each."""
+    for share in np.repeat(np.linspace(0, 1, _N_WIDTHS), _STEPS_A_WIDTH):
+        h = (widths ** (1 - share) * _LAST_WIDTH**share).astype(rows.dtype)
+        distances = (rows @ normals.T - offsets) / h
+        kernel = np.exp(-0.5 * distances**2)
+        total = kernel.sum(axis=0)
+        centre = (kernel.T @ rows) / total[:, None]
+        first = kernel * distances
+        gradient = -((first.T @ rows) - first.sum(axis=0)[:, None] * centre)
+        gradient -= (gradient * normals).sum(axis=1, keepdims=True) * normals
+        curvature = np.abs((first * distances).sum(axis=0) - total) / h
+        steps = gradient / np.maximum(curvature, np.finfo(rows.dtype).tiny)[:, None]
+        lengths = np.linalg.norm(steps, axis=1, keepdims=True)
+        steps *= np.minimum(1, _LONGEST_STEP / np.maximum(lengths, _LONGEST_STEP))
+        normals = _unit(normals + steps)
+        offsets = (normals * centre).sum(axis=1)
+    return normals, offsets
+
+
+def pile_up(rows: Matrix, normals: Matrix, offsets: Vector) -> Vector:
+    """Return how far rows pile up on hyperplanes, beyond a density that is locally constant."""
+    squares = (rows @ normals.T - offsets) ** 2
+    near, far = (np.exp(-0.5 * squares / h**2).mean(axis=0) for h in (0.2, 0.4))
+    return near - 0.5 * far
+
+
+def _distinct(normals: Matrix, scores: Vector) -> list[int]:
+    """Return which hyperplanes to keep: of those with one direction, the best."""
+    kept: list[int] = []
+    for i in np.argsort(-scores):
+        if not kept or np.abs(normals[kept] @ normals[i]).max() < _SAME_DIRECTION:
+            kept.append(int(i))
+    return kept
+
+
+def _new_directions(normals: Matrix, scores: Vector, wanted: int) -> list[int]:
+    """Return the best hyperplanes, each with a normal outside the span of those before it."""
+    chosen: list[int] = []
+    basis = np.zeros((0, normals.shape[1]))
+    for i in np.argsort(-scores):
+        rest = normals[i] - basis.T @ (basis @ normals[i])
+        length = np.linalg.norm(rest)
+        if length > _NEW_DIRECTION:
+            chosen.append(int(i))
+            basis = np.vstack([basis, rest / length])
+        if len(chosen) == wanted:
+            break
+    return chosen
+
+
+def _refined(rows: Matrix, normal: Vector, offset: float) -> tuple[Any, ...]:
+    """Return what `Hyperplanes` says of one hyperplane, by expectation maximisation.
+
+    The normal has the least weighted variance. An inverse iteration finds it next to where it was,
+    if there are several: latents that are always off together.
+    """
+    n = rows.shape[1]
+    along = rows @ normal
+    noise, share, mean, spread = _LAST_WIDTH, 0.5, along.mean(), along.std()
+    for _ in range(_MOST_EM_STEPS):
+        inside = share / noise * np.exp(-0.5 * ((along - offset) / noise) ** 2)
+        outside = (1 - share) / spread * np.exp(-0.5 * ((along - mean) / spread) ** 2)
+        weights = inside / np.maximum(inside + outside, np.finfo(float).tiny)
+        share = float(np.clip(weights.mean(), 1 / len(rows), 1 - 1 / len(rows)))
+        centre = weights @ rows / weights.sum()
+        centred = rows - centre
+        scatter = (centred * weights[:, None]).T @ centred / weights.sum()
+        ridge = _LEAST_NOISE**2 * np.eye(n)
+        turned = np.linalg.solve(scatter + ridge, normal)
+        turned /= np.linalg.norm(turned)
+        moved = 1 - abs(turned @ normal)
+        normal, along = turned, rows @ turned
+        offset = float(turned @ centre)
+        noise = float(np.sqrt(turned @ scatter @ turned + _LEAST_NOISE**2))
+        rest = 1 - weights
+        mean = float(rest @ along / rest.sum())
+        spread = float(np.sqrt(rest @ (along - mean) ** 2 / rest.sum()) + _LEAST_NOISE)
+        if moved < _EM_PRECISION:
+            break
+    return normal, offset, share, noise, mean - offset, spread
+
+
+def _unit(rows: Matrix) -> Matrix:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
