@@ -78,8 +78,8 @@ GUARANTEE = Guarantee(
     latents="scale",
     graph="none",
     text="each latent up to order, scale and shift, if latents are Gaussian in each component of a "
-    "mixture, each is switched off to its mean in some components and no two always together, and "
-    "the mixing is piecewise affine and injective; no graph",
+    "mixture or switched off to their means, each is active in some component in which any other "
+    "one is off, and the mixing is piecewise affine and injective; no graph",
 )
 AFFINE_GUARANTEE = Guarantee(
     latents="span",
