@@ -43,6 +43,7 @@ from crlearn.published import (
     EBCRL,
     GSCALEI,
     LSCALEI,
+    PDGMM,
     UMNICRL,
     ContrastiveCRL,
     LatentANMVAE,
@@ -69,6 +70,7 @@ ESTIMATORS: list[Any] = [
     ScoreLayers(),
     EBCRL(max_iter=3),
     LatentANMVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
+    PDGMM(width=2, n_steps=20, n_sparsity_steps=20),
 ]
 # As they are constructed, but for what only takes time: epochs, starts, trained scores.
 AS_CONSTRUCTED: list[Any] = [
@@ -90,6 +92,7 @@ AS_CONSTRUCTED: list[Any] = [
     ScoreLayers(),
     EBCRL(),
     LatentANMVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
+    PDGMM(width=2, n_steps=20, n_sparsity_steps=20),
 ]
 # Their encoders are networks.
 NETWORKS = (
@@ -100,6 +103,7 @@ NETWORKS = (
     GSCALEI,
     ContrastiveCRL,
     LatentANMVAE,
+    PDGMM,
 )
 # Published algorithms that decide by numbers in the units of X.
 IN_UNITS_OF_X = tuple(published.ESTIMATORS.values())

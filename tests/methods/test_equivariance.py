@@ -35,6 +35,7 @@ from crlearn.data import (
     make_multi_node,
     make_observational,
     make_segments,
+    make_sparse_mixture,
     make_world,
 )
 from crlearn.estimators import ESTIMATORS
@@ -44,6 +45,7 @@ from crlearn.published import (
     EBCRL,
     GSCALEI,
     LSCALEI,
+    PDGMM,
     UMNICRL,
     ContrastiveCRL,
     LatentANMVAE,
@@ -181,6 +183,11 @@ CASES = {
         lambda: make_segments(2, n_samples=40, n_segments=6, random_state=0),
         tolerance=1e-4,
     ),
+    "PDGMM": Case(
+        PDGMM(n_latents=2, width=2, n_steps=20, n_sparsity_steps=20),
+        lambda: make_sparse_mixture(2, 3, n_samples=200, n_layers=2, random_state=0),
+        tolerance=1e-4,
+    ),
 }
 
 
@@ -232,6 +239,7 @@ WITHOUT_LABELS = {
     "ICABaseline",
     "BetaVAE",
     "ObservationalCRL",
+    "PDGMM",
     "ScoreLayers",
     "ScoreLayers, tests",
 }
@@ -262,6 +270,8 @@ EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("LatentANMVAE", columns_permuted): "each feature has random first weights of its own",
     ("LatentANMVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("LatentANMVAE", environments_renamed): "each segment has a random first prior of its own",
+    ("PDGMM", columns_permuted): "each feature has random first weights of its own",
+    ("PDGMM", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("ScoreLayers", other_units): "leaves have length one in the units of X",
     ("EBCRL", shifted_and_scaled): "knots lie where they lie in the units of X",
     ("EBCRL", far_from_zero): "the model has no intercept",

@@ -36,6 +36,7 @@ from crlearn.data import (
     make_multi_node,
     make_observational,
     make_segments,
+    make_sparse_mixture,
     make_world,
 )
 from crlearn.estimators import ESTIMATORS
@@ -45,6 +46,7 @@ from crlearn.published import (
     EBCRL,
     GSCALEI,
     LSCALEI,
+    PDGMM,
     UMNICRL,
     ContrastiveCRL,
     LatentANMVAE,
@@ -54,6 +56,7 @@ from crlearn.published import (
 Fit = Callable[[], Any]
 LARGE_STEP_OF_LOG_ODDS = 0.3  # as below, where cycles are penalised exponentially
 LARGE_STEP_OF_MECHANISMS = 2.0  # as below, where effects of effects add up
+LARGE_STEP_OF_CODES = 1000.0  # some steps overflow; normalised codes stay finite with smaller ones
 LARGE_STEP = 4.0  # most restarts diverge; with a tenth of it none does
 
 
@@ -477,6 +480,29 @@ def latent_anm_much_at_once() -> Any:
     return model.fit(far_from_zero(world.X), y)
 
 
+def switching_off(X: Any = None, **options: Any) -> Any:
+    if X is None:
+        X = make_sparse_mixture(4, n_samples=3000, n_layers=3, random_state=0).X
+    settings = {"width": 8, "n_steps": 200, "n_sparsity_steps": 3000, "learning_rate": 2e-3}
+    return PDGMM(**{"random_state": 0, **settings, **options}).fit(X)
+
+
+def switching_off_much_at_once() -> Any:
+    X = far_from_zero(np.random.default_rng(0).standard_normal((600, 2)))
+    return switching_off(
+        X, width=4, n_steps=20, n_sparsity_steps=100, learning_rate=LARGE_STEP_OF_CODES
+    )
+
+
+def latents_that_never_switch_off() -> Any:
+    X = np.random.default_rng(0).standard_normal((3000, 3))
+    return switching_off(X, width=2, n_steps=100, n_sparsity_steps=1000)
+
+
+def a_multiplier_that_is_too_large() -> Any:
+    return switching_off(width=2, n_steps=20, n_sparsity_steps=2000, learning_rate=2e-2)
+
+
 not_iterated = partial(EBCRL, max_iter=0)
 hardly_fitted = partial(StructuralPriorCRL, n_steps=5)
 
@@ -522,6 +548,7 @@ HOLD: dict[str, Fit] = {
     "ScoreLayers": layers,
     "EBCRL": lambda: denoised(EBCRL, max_iter=200),
     "LatentANMVAE": latent_anm,
+    "PDGMM": switching_off,
 }
 
 FAIL: dict[tuple[str, str], Fit] = {
@@ -724,6 +751,12 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("LatentANMVAE", "noises do not depend on causes"): lambda: latent_anm(
         seed=11, mechanisms="linear"
     ),
+    **{
+        ("PDGMM", check): switching_off_much_at_once
+        for check in ("columns vary", "X is reconstructed", "training stayed finite")
+    },
+    ("PDGMM", "every latent is kept"): a_multiplier_that_is_too_large,
+    ("PDGMM", "every latent switches off"): latents_that_never_switch_off,
     ("ScoreLayers", "columns vary"): lambda: layers(far_from_zero(chain(200))),
     ("ScoreLayers", "rank of X"): lambda: layers(measured(200)),
     ("ScoreLayers", "data are not Gaussian"): gaussian_latents,
