@@ -44,9 +44,10 @@ class BaseCRL(TransformerMixin, BaseEstimator):
 
     A class says what it takes: whether it needs `y` (`_requires_y`), whether `y` may have several
     columns (`_allows_matrix_y`), whether X of single precision stays so (`_keeps_float32`; others
-    get float64), whether whole numbers of 8 bits do (`_keeps_uint8`), and whether a row of X may be
-    an image or any other array (`_allows_images`; `sample_shape_` is its shape, and
-    `n_features_in_` the number of its entries).
+    get float64), whether whole numbers of 8 bits do (`_keeps_uint8`), whether a row of X may be an
+    image or any other array (`_allows_images`; `sample_shape_` is its shape, and `n_features_in_`
+    the number of its entries), and whether `n_latents` may be more than there are features
+    (`_may_ask_for_too_many`).
     """
 
     result_: Result
@@ -58,6 +59,7 @@ class BaseCRL(TransformerMixin, BaseEstimator):
     _keeps_float32: ClassVar[bool] = False
     _keeps_uint8: ClassVar[bool] = False
     _allows_images: ClassVar[bool] = False
+    _may_ask_for_too_many: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_latents": [Interval(Integral, 1, None, closed="left"), None],
         "random_state": ["random_state"],
@@ -168,7 +170,8 @@ class BaseCRL(TransformerMixin, BaseEstimator):
             self.sample_shape_ = _shape_of_rows(X)
             X = self._flattened(X)
         X = self._checked(X, order="C", ensure_min_samples=2)
-        _refuse_more_latents_than_features(self.get_params()["n_latents"], X.shape[1])
+        if not self._may_ask_for_too_many:
+            _refuse_more_latents_than_features(self.get_params()["n_latents"], X.shape[1])
         return self._in_shape(X), self._read_y(y, len(X))
 
     def _checked(self, X: Any, **options: Any) -> NDArray[Any]:

@@ -56,15 +56,66 @@ class Activity:
         # Far out on both sides a wide slab is the more likely, whatever the spike is.
         return on > off
 
-    def standardised(self) -> Activity:
-        """Return that of latents with their spikes at zero and slabs of spread one."""
-        return Activity(
-            self.shares,
-            np.zeros_like(self.places),
-            self.widths / self.spreads,
-            (self.means - self.places) / self.spreads,
-            np.ones_like(self.spreads),
+
+@stored("encoder/units-of-slabs")
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Some latents in the units of their slabs: 0 where they are off.
+
+    Attributes
+    ----------
+    n_values
+        Number of latents with those that are left out.
+    kept
+        Which are not.
+    places, spreads
+        Of the spikes and slabs of these, before.
+    activity
+        Of these, after.
+    """
+
+    n_values: int
+    kept: NDArray[np.intp]
+    places: Vector
+    spreads: Vector
+    activity: Activity
+
+    @classmethod
+    def of(cls, spikes: Activity, kept: NDArray[np.intp]) -> Units:
+        """Take the units from spikes and slabs of all latents."""
+        places, spreads = spikes.places[kept], spikes.spreads[kept]
+        activity = Activity(
+            spikes.shares[kept],
+            np.zeros_like(places),
+            spikes.widths[kept] / spreads,
+            (spikes.means[kept] - places) / spreads,
+            np.ones_like(spreads),
         )
+        return cls(len(spikes.shares), kept, places, spreads, activity)
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents that are kept."""
+        return len(self.kept)
+
+    def __call__(self, values: Matrix) -> Matrix:
+        """Return the latents that are kept, in these units."""
+        return (values[:, self.kept] - self.places) / self.spreads
+
+
+@stored("decoder/units-of-slabs")
+@dataclass(frozen=True, eq=False)
+class UnitsInverse:
+    """The inverse of `Units`: latents that were left out are off, at zero."""
+
+    units: Units
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        """Return all latents in their own units."""
+        units = self.units
+        values = np.zeros((len(Z), units.n_values))
+        values[:, units.kept] = np.asarray(Z, dtype=float) * units.spreads + units.places
+        return values
 
 
 def _spike_and_slab(z: Vector, place: float) -> tuple[float, float, float, float, float]:

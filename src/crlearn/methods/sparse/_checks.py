@@ -18,6 +18,7 @@ Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 Blocks = tuple[tuple[int, ...], ...]
 
+MOST_OFF = 0.98  # share of rows; what is off in more of them is no latent
 SWITCHING = "latents switch off"
 FILLING = "rows of a component fill its span"
 # A spike is at most this wide beside its slab, and holds at least this share of the rows.
@@ -58,22 +59,48 @@ _COMPONENTS = (
 )
 
 
-def guarantee_of(
-    mixing: str, blocks: Blocks, names: Sequence[str], *, switching: Check, filling: Check
-) -> Guarantee:
+def guarantee_of(mixing: str, blocks: Blocks, checks: Sequence[Check]) -> Guarantee:
     """Say what is recovered, given whether latents switch off, and along one basis."""
+    failed = {check.name for check in checks if check.passed is False}
     words = "affine" if mixing == "affine" else "piecewise affine"
     conditions = _CONDITIONS.format(mixing=words)
-    if switching.passed is False:
+    if SWITCHING in failed:
         return Guarantee("span", "none", _SPAN.format(mixing=words), accounts_for=(SWITCHING,))
-    if filling.passed is False:
+    if FILLING in failed:
         text = _COMPONENTS.format(conditions=conditions)
         return Guarantee("components", "none", text, accounts_for=(FILLING,))
     several = [block for block in blocks if len(block) > 1]
     if several:
-        listed = "; ".join(", ".join(names[i] for i in block) for block in several)
+        listed = "; ".join(", ".join(f"z{i}" for i in block) for block in several)
         return Guarantee("blocks", "none", _BLOCKS.format(conditions=conditions, blocks=listed))
     return Guarantee("scale", "none", _SCALE.format(conditions=conditions))
+
+
+def latent_checks(
+    Z: Matrix, active: BoolMatrix, activity: Activity, blocks: Blocks, seed: int
+) -> tuple[Check, ...]:
+    """Check whether latents switch off; if they do, all that the theory says of such latents."""
+    switching = switching_check(activity)
+    if not switching.passed:
+        return (switching,)
+    return (
+        switching,
+        filling_check(Z, active, seed),
+        gaussian_check(Z, active),
+        exclusion_check(Z, active),
+        stability_check(Z, blocks, seed + 1),
+    )
+
+
+def number_check(asked: int | None, looked_for: int, found: int) -> Check:
+    """Say how many latents were asked for and found; more than there are do no harm."""
+    asked_for = "as many as X has dimensions" if asked is None else f"{asked}"
+    left_out = f", {looked_for - found} of which are never on and left out"
+    return Check(
+        "number of latents",
+        True,
+        f"{asked_for} asked for, {looked_for} looked for{left_out if looked_for > found else ''}",
+    )
 
 
 def switching_check(activity: Activity) -> Check:

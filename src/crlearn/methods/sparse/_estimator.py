@@ -41,6 +41,7 @@ from sklearn.utils.validation import check_is_fitted
 from crlearn.base import BaseCRL
 from crlearn.config import device_name
 from crlearn.flows import white
+from crlearn.inputs import components_of
 from crlearn.methods._flow_checks import training_checks
 from crlearn.methods._image_reduction import reduce_images
 from crlearn.methods._reduction import (
@@ -52,16 +53,15 @@ from crlearn.methods._reduction import (
     ReductionName,
     reduce,
 )
-from crlearn.methods.sparse._activity import Activity, blocks_of, components_of_rows
-from crlearn.methods.sparse._checks import (
-    exclusion_check,
-    filling_check,
-    gaussian_check,
-    guarantee_of,
-    stability_check,
-    switching_check,
+from crlearn.methods.sparse._activity import (
+    Activity,
+    Units,
+    UnitsInverse,
+    blocks_of,
+    components_of_rows,
 )
-from crlearn.methods.sparse._hyperplanes import find_hyperplanes
+from crlearn.methods.sparse._checks import MOST_OFF, guarantee_of, latent_checks, number_check
+from crlearn.methods.sparse._hyperplanes import Hyperplanes, find_hyperplanes
 from crlearn.methods.sparse._stages import FlowStage, Slab, completed, fit_flows
 from crlearn.result import LinearDecoder, LinearEncoder, Result
 
@@ -81,47 +81,38 @@ def sparse_mixture_crl(
     checkpoint: str | Path | None = None,
 ) -> Result:
     """Recover latents and when they are on; see the module's text."""
+    asked, n_latents = n_latents, _at_most_the_rank(X, n_latents)
     reduced = _reduced(X, n_latents, mixing, reduction, n_steps, seed, checkpoint)
     to_white, from_white = white(reduced.rows)
     rows = to_white(reduced.rows)
     planes = completed(find_hyperplanes(rows, seed))
     stage = None
     if mixing == "affine":
-        along = rows @ planes.normals.T - planes.offsets
+        last, back = _distances(planes)
     else:
         stage = fit_flows(
             rows, planes, slab=slab, n_steps=n_steps, seed=seed, checkpoint=checkpoint
         )
-        along = FlowMap.plain(stage.params.flow)(rows)
-    spikes = Activity.of(along, np.zeros(along.shape[1]))
-    last: Any
-    if stage is None:
-        matrix = planes.normals / spikes.spreads[:, None]
-        offset = np.linalg.solve(planes.normals, planes.offsets + spikes.places)
-        last = LinearEncoder(matrix, offset)
-        back: Any = LinearDecoder(np.linalg.inv(matrix), offset)
-    else:
-        every = np.arange(along.shape[1])
-        last = FlowMap(stage.params.flow, every, spikes.places, spikes.spreads)
+        last = FlowMap.plain(stage.params.flow)
         back = FlowInverse(last)
-    Z, activity = (along - spikes.places) / spikes.spreads, spikes.standardised()
+    units, Z = _in_units_of_slabs(last(rows))
+    activity = units.activity
     active = activity(Z)
     sets, _, shares = components_of_rows(active)
     blocks = blocks_of(active)
-    switching, filling = switching_check(activity), filling_check(Z, active, seed)
-    names = [f"z{i}" for i in range(Z.shape[1])]
+    checks = latent_checks(Z, active, activity, blocks, seed)
     return Result(
-        encoder=Composed(Composed(reduced.encoder, to_white), last),
-        decoder=ComposedDecoder(ComposedDecoder(back, from_white), reduced.decoder),
-        guarantee=guarantee_of(mixing, blocks, names, switching=switching, filling=filling),
+        encoder=Composed(Composed(Composed(reduced.encoder, to_white), last), units),
+        decoder=ComposedDecoder(
+            ComposedDecoder(ComposedDecoder(UnitsInverse(units), back), from_white),
+            reduced.decoder,
+        ),
+        guarantee=guarantee_of(mixing, blocks, checks),
         blocks=blocks,
         checks=(
             *reduced.checks,
-            switching,
-            filling,
-            gaussian_check(Z, active),
-            exclusion_check(Z, active),
-            stability_check(Z, blocks, seed + 1),
+            number_check(asked, len(planes), Z.shape[1]),
+            *checks,
             *(() if stage is None else training_checks(stage.fit)),
         ),
         history={} if stage is None else stage.fit.history,
@@ -133,6 +124,32 @@ def sparse_mixture_crl(
         },
         device=device_name(),
     )
+
+
+def _at_most_the_rank(X: NDArray[Any], n_latents: int | None) -> int | None:
+    """Return the number of latents to look for: there are no more than X has dimensions."""
+    if n_latents is None or X.ndim > 2:
+        return n_latents
+    return min(n_latents, components_of(X, None)[0].n_latents)
+
+
+def _distances(planes: Hyperplanes) -> tuple[LinearEncoder, LinearDecoder]:
+    """Return the map to signed distances from hyperplanes, and back."""
+    corner = np.linalg.solve(planes.normals, planes.offsets)  # where all latents are off
+    return (
+        LinearEncoder(planes.normals, corner),
+        LinearDecoder(np.linalg.inv(planes.normals), corner),
+    )
+
+
+def _in_units_of_slabs(values: Matrix) -> tuple[Units, Matrix]:
+    """Put spikes at zero, make slabs as wide as one, and drop latents that are never on."""
+    spikes = Activity.of(values, np.zeros(values.shape[1]))
+    kept = np.flatnonzero(spikes.shares <= MOST_OFF)
+    if not len(kept):  # one value each: all are the same
+        kept = np.arange(values.shape[1])
+    units = Units.of(spikes, kept)
+    return units, units(values)
 
 
 def _of_training(stage: FlowStage) -> dict[str, Any]:
@@ -173,7 +190,7 @@ class SparseMixtureCRL(BaseCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; None: the rank of X.
+        Number of latents at most; None: the rank of X. Those that are never on are left out.
     mixing
         ``"piecewise_affine"``: any that is one to one, smooth ones as well; ``"affine"``: no flow
         is trained, which takes seconds: for features that are affine in the latents already, such
@@ -203,6 +220,7 @@ class SparseMixtureCRL(BaseCRL):
 
     _allows_images = True
     _keeps_uint8 = True
+    _may_ask_for_too_many = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
         "mixing": [StrOptions({"piecewise_affine", "affine"})],
