@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ObservationalCRL,
         PCABaseline,
         StructuralPriorCRL,
+        VaDE,
     )
     from crlearn.persist import load, save
 
@@ -34,6 +35,7 @@ _HOME = {
     "PCABaseline": "crlearn.methods",
     "ICABaseline": "crlearn.methods",
     "BetaVAE": "crlearn.methods",
+    "VaDE": "crlearn.methods",
     "IVAE": "crlearn.methods",
     "LatentANM": "crlearn.methods",
     "LinearInterventionCRL": "crlearn.methods",
@@ -79,6 +81,7 @@ __all__ = [
     "ObservationalCRL",
     "PCABaseline",
     "StructuralPriorCRL",
+    "VaDE",
     "__version__",
     "config_context",
     "get_config",

@@ -13,6 +13,7 @@ from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARAN
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
 from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
 from crlearn.methods._observational import ObservationalCRL, observational_crl
+from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
 from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
@@ -27,6 +28,7 @@ ESTIMATORS = {
         PCABaseline,
         ICABaseline,
         BetaVAE,
+        VaDE,
         IVAE,
         LinearInterventionCRL,
         MultiNodeCRL,
@@ -57,6 +59,7 @@ __all__ = [
     "PCABaseline",
     "ScoreOptions",
     "StructuralPriorCRL",
+    "VaDE",
     "beta_vae",
     "empirical_bayes_crl",
     "ica_baseline",
@@ -68,4 +71,5 @@ __all__ = [
     "observational_crl",
     "pca_baseline",
     "structural_prior_crl",
+    "vade",
 ]
