@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PCABaseline,
         SparseMixtureCRL,
         StructuralPriorCRL,
+        VaDE,
     )
     from crlearn.persist import load, save
 
@@ -35,6 +36,7 @@ _HOME = {
     "PCABaseline": "crlearn.methods",
     "ICABaseline": "crlearn.methods",
     "BetaVAE": "crlearn.methods",
+    "VaDE": "crlearn.methods",
     "IVAE": "crlearn.methods",
     "LatentANM": "crlearn.methods",
     "LinearInterventionCRL": "crlearn.methods",
@@ -82,6 +84,7 @@ __all__ = [
     "PCABaseline",
     "SparseMixtureCRL",
     "StructuralPriorCRL",
+    "VaDE",
     "__version__",
     "config_context",
     "get_config",

@@ -30,6 +30,7 @@ from crlearn import (
     ObservationalCRL,
     PCABaseline,
     StructuralPriorCRL,
+    VaDE,
     load,
     methods,
     published,
@@ -55,6 +56,7 @@ ESTIMATORS: list[Any] = [
     PCABaseline(),
     ICABaseline(max_iter=500),
     BetaVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
+    VaDE(width=4, depth=1, max_epochs=3, n_restarts=1),
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     LinearInterventionCRL(mechanisms="linear"),
     MultiNodeCRL(n_latents=1, mechanisms="linear"),
@@ -77,6 +79,7 @@ AS_CONSTRUCTED: list[Any] = [
     PCABaseline(),
     ICABaseline(),
     BetaVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
+    VaDE(width=4, depth=1, max_epochs=3, n_restarts=1),
     IVAE(width=4, depth=1, max_epochs=3, n_restarts=1),
     LinearInterventionCRL(),
     MultiNodeCRL(),
@@ -97,6 +100,7 @@ AS_CONSTRUCTED: list[Any] = [
 # Their encoders are networks.
 NETWORKS = (
     BetaVAE,
+    VaDE,
     IVAE,
     NonlinearInterventionCRL,
     LatentANM,

@@ -27,6 +27,7 @@ from crlearn import (
     ObservationalCRL,
     PCABaseline,
     StructuralPriorCRL,
+    VaDE,
 )
 from crlearn.data import (
     make_coupled_interventional,
@@ -130,6 +131,11 @@ CASES = {
     ),
     "BetaVAE": Case(
         BetaVAE(n_latents=2, width=4, depth=1, max_epochs=3, n_restarts=1),
+        lambda: make_segments(2, n_samples=40, n_segments=6, random_state=0),
+        tolerance=1e-4,
+    ),
+    "VaDE": Case(
+        VaDE(n_latents=2, n_components=3, width=4, depth=1, max_epochs=3, n_restarts=1),
         lambda: make_segments(2, n_samples=40, n_segments=6, random_state=0),
         tolerance=1e-4,
     ),
@@ -238,6 +244,7 @@ WITHOUT_LABELS = {
     "PCABaseline",
     "ICABaseline",
     "BetaVAE",
+    "VaDE",
     "ObservationalCRL",
     "PDGMM",
     "ScoreLayers",
@@ -250,6 +257,8 @@ Way = Callable[[Data], Data]
 EXCEPTIONS: dict[tuple[str, Way], str] = {
     ("BetaVAE", columns_permuted): "each feature has random first weights of its own",
     ("BetaVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
+    ("VaDE", columns_permuted): "each feature has random first weights of its own",
+    ("VaDE", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("IVAE", columns_permuted): "each feature has random first weights of its own",
     ("IVAE", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("IVAE", environments_renamed): "each environment has a random first prior of its own",

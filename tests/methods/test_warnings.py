@@ -26,6 +26,7 @@ from crlearn import (
     ObservationalCRL,
     PCABaseline,
     StructuralPriorCRL,
+    VaDE,
 )
 from crlearn.data import (
     Intervention,
@@ -118,6 +119,33 @@ def beta_vae(change: Callable[[Any], Any] = lambda X: X, **options: Any) -> Any:
 
 def beta_vae_much_at_once() -> Any:
     return beta_vae(far_from_zero, n_restarts=8, max_epochs=2, learning_rate=LARGE_STEP)
+
+
+def vade(change: Callable[[Any], Any] = lambda X: X, **options: Any) -> Any:
+    world = make_segments(2, n_samples=200, n_segments=6, random_state=0)
+    settings = {"n_components": 6, "width": 16, "depth": 1, "max_epochs": 50, "random_state": 0}
+    return VaDE(2, **{**settings, **options}).fit(change(world.X))
+
+
+def vade_much_at_once() -> Any:
+    return vade(far_from_zero, n_restarts=8, max_epochs=2, learning_rate=LARGE_STEP / 2)
+
+
+def vade_of_one_latent() -> Any:
+    """Three features of one Gaussian latent, for two latents."""
+    latent = np.random.default_rng(1).standard_normal((1200, 1))
+    return vade(lambda X: with_noise(latent[:, [0, 0, 0]], 0.05), n_components=1)
+
+
+def vade_of_noise() -> Any:
+    """Six features that have nothing in common, for two latents."""
+    return vade(lambda X: np.random.default_rng(0).standard_normal((1200, 6)), max_epochs=20)
+
+
+def vade_of_points() -> Any:
+    """Rows are at six places, and nowhere else."""
+    places = np.random.default_rng(0).standard_normal((6, 2))
+    return vade(lambda X: places[np.arange(len(X)) % 6])
 
 
 def ivae() -> Any:
@@ -533,6 +561,7 @@ HOLD: dict[str, Fit] = {
     "PCABaseline": pca,
     "ICABaseline": ica,
     "BetaVAE": beta_vae,
+    "VaDE": vade,
     "IVAE": ivae,
     "LinearInterventionCRL": single_node,
     "MultiNodeCRL": multi_node,
@@ -558,6 +587,11 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("BetaVAE", "columns vary"): beta_vae_much_at_once,
     ("BetaVAE", "training stayed finite"): beta_vae_much_at_once,
     ("BetaVAE", "every latent is used"): lambda: beta_vae(beta=1000.0),
+    ("VaDE", "columns vary"): vade_much_at_once,
+    ("VaDE", "training stayed finite"): vade_much_at_once,
+    ("VaDE", "every latent is used"): vade_of_one_latent,
+    ("VaDE", "restarts agree"): vade_of_noise,
+    ("VaDE", "no component is degenerate"): vade_of_points,
     ("IVAE", "columns vary"): much_at_once,
     ("IVAE", "enough environments"): much_at_once,
     ("IVAE", "environment sizes"): much_at_once,
@@ -766,6 +800,7 @@ FAIL: dict[tuple[str, str], Fit] = {
 
 # Checks that no data can make fail, and why.
 NEVER = {
+    ("VaDE", "mixing and mixture are as assumed"): "it says what no check can tell",
     ("LinearInterventionCRL", "means of environments"): "it says that linear mechanisms are given "
     "means of their own, and whether they fit then is another check",
     ("MultiNodeCRL", "means of environments"): "as in LinearInterventionCRL",

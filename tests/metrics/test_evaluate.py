@@ -1,3 +1,4 @@
+import sys
 import warnings
 from dataclasses import replace
 from types import SimpleNamespace
@@ -366,3 +367,51 @@ def test_targets_are_compared_environment_by_environment_whatever_their_names():
     named = replace(data, y=names[data.y], environments=tuple(names.tolist()))
     model = LinearInterventionCRL(reference="control", random_state=0).fit(named.X, named.y)
     assert evaluate(model, named, ["targets_right"])["targets_right"] == 1.0
+
+
+class TestGraphByPC:
+    """Graphs that PC finds, on recovered latents and on true ones."""
+
+    @pytest.fixture(autouse=True)
+    def _needs_causallearn(self):
+        pytest.importorskip("causallearn")
+
+    def data(self, **truth: Any) -> Any:
+        rng = np.random.default_rng(0)
+        Z = rng.normal(size=(20_000, 3)) @ np.linalg.inv(np.eye(3) - np.eye(3, k=1))
+        active = rng.random(Z.shape) < 0.5
+        latents = {"Z": np.where(active, Z, 0.0), "active": active, **truth}
+        known = SimpleNamespace(**{**vars(world().truth), "graph": np.eye(3, k=1), **latents})
+        return SimpleNamespace(X=known.Z @ MIXING.T, y=None, truth=known)
+
+    def test_activity_of_model_and_truth_is_used(self):
+        data = self.data()
+        names = ["shd_pc", "shd_pc_of_truth"]
+        without = perfect()
+        assert dict(evaluate(without, data, names)) == {"shd_pc": 1, "shd_pc_of_truth": 0}
+        informed: Any = perfect()
+        informed.active = lambda X: data.truth.active[:, [2, 0, 1]]  # in the model's order
+        assert dict(evaluate(informed, data, names)) == {"shd_pc": 0, "shd_pc_of_truth": 0}
+
+    def test_activity_of_what_was_rotated_then_does_not_count(self):
+        rotated = self.data().truth.Z @ [[0.6, -0.8, 0.0], [0.8, 0.6, 0.0], [0.0, 0.0, 1.0]]
+        with_activity = evaluate(perfect(), self.data(Z=rotated), ["shd_pc_of_truth"])
+        without = evaluate(perfect(), self.data(Z=rotated, active=None), ["shd_pc_of_truth"])
+        assert dict(with_activity) == dict(without)
+
+    def test_rows_that_pc_cannot_use(self):
+        active = np.arange(20_000)[:, None] % 3 == np.arange(3)
+        data = self.data(Z=active * np.random.default_rng(0).normal(size=(20_000, 3)))
+        data.truth.active = active
+        with pytest.raises(ValueError, match=r"'shd_pc_of_truth'.*needs at least 5 rows"):
+            evaluate(perfect(), data, ["shd_pc_of_truth"])
+
+    def test_fewer_latents_than_true(self):
+        model = FakeModel(np.eye(3)[:2])
+        with pytest.raises(ValueError, match=r"'shd_pc'.*the model recovers 2 latents"):
+            evaluate(model, self.data(), ["shd_pc"])
+
+    def test_the_extra_is_named(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "causallearn.search.ConstraintBased.PC", None)
+        with pytest.raises(ValueError, match=r"pip install 'crlearn\[graph\]'"):
+            evaluate(perfect(), self.data(), ["shd_pc"])

@@ -12,6 +12,7 @@ from crlearn.metrics import (
     shd,
     shd_closure,
     shd_cpdag,
+    shd_pc,
     targets_right,
 )
 
@@ -129,3 +130,15 @@ def test_targets_bounds_and_relabelling(seed, n_environments, n_latents):
 def test_targets_must_fit():
     with pytest.raises(ValueError, match=r"same shape .* Got \(2, 3\) and \(2, 2\)"):
         targets_right(np.zeros((2, 3)), np.zeros((2, 2)))
+
+
+def test_shd_of_what_pc_finds():
+    pytest.importorskip("causallearn")
+    noise = np.random.default_rng(0).normal(size=(3000, 3))
+    Z = noise @ np.linalg.inv(np.eye(3) - COLLIDER)
+    assert shd_pc(COLLIDER, Z) == 0
+    assert shd_pc(CHAIN, Z) == 2  # both edges are undirected there
+    assert shd_pc(EMPTY, Z) == 2
+    assert shd_pc(COLLIDER, noise) == 2
+    with pytest.raises(ValueError, match="the graph found in Z"):
+        shd_pc(COLLIDER, Z[:, :2])

@@ -34,6 +34,7 @@ from crlearn.graph._parents import (
     neighbours,
     with_parents,
 )
+from crlearn.graph._pc import pc_cpdag
 
 __all__ = [
     "Graph",
@@ -56,6 +57,7 @@ __all__ = [
     "layers",
     "neighbours",
     "parents_of",
+    "pc_cpdag",
     "to_causallearn",
     "to_dowhy",
     "to_networkx",

@@ -13,6 +13,7 @@ from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARAN
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
 from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
 from crlearn.methods._observational import ObservationalCRL, observational_crl
+from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
 from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
@@ -28,6 +29,7 @@ ESTIMATORS = {
         PCABaseline,
         ICABaseline,
         BetaVAE,
+        VaDE,
         IVAE,
         LinearInterventionCRL,
         MultiNodeCRL,
@@ -60,6 +62,7 @@ __all__ = [
     "ScoreOptions",
     "SparseMixtureCRL",
     "StructuralPriorCRL",
+    "VaDE",
     "beta_vae",
     "empirical_bayes_crl",
     "ica_baseline",
@@ -72,4 +75,5 @@ __all__ = [
     "pca_baseline",
     "sparse_mixture_crl",
     "structural_prior_crl",
+    "vade",
 ]

@@ -30,11 +30,11 @@ from sklearn.utils._param_validation import Interval
 from crlearn.base import BaseCRL
 from crlearn.config import device_name
 from crlearn.inputs import Scaling, check_columns, choose_n_latents
-from crlearn.result import Check, Guarantee, Result
+from crlearn.result import Guarantee, Result
 from crlearn.train import Settings, finite_check
 from crlearn.variational import (
-    AutoencoderFit,
     Diagonal,
+    activity_check,
     divergence,
     evidence,
     fit_autoencoder,
@@ -50,9 +50,7 @@ GUARANTEE = Guarantee(
 )
 
 _ACTIVATION = "leaky_relu"
-# Variance of the posterior mean, where the prior has variance one: that of active units in Burda,
-# Grosse, Salakhutdinov: Importance Weighted Autoencoders, ICLR 2016.
-_LEAST_ACTIVITY = 0.01
+_WHERE_LATENTS_ARE_NOT_USED = "lower beta or n_latents, or train longer"
 
 
 @dataclass(frozen=True)
@@ -120,27 +118,15 @@ def beta_vae(
         encoder=fit.encoder,
         decoder=fit.decoder,
         guarantee=GUARANTEE,
-        checks=(*column_checks, _activity_check(fit), finite_check(fit.training)),
+        checks=(
+            *column_checks,
+            activity_check(fit, _WHERE_LATENTS_ARE_NOT_USED),
+            finite_check(fit.training),
+        ),
         history=fit.training.history,
         details=fit.details,
         device=device_name(),
     )
-
-
-def _activity_check(fit: AutoencoderFit) -> Check:
-    """Check that every latent says something about x."""
-    # Latents were divided by their sd, which is that of the posterior mean.
-    variances = 1 / fit.encoder.output_scale**2
-    unused = np.flatnonzero(~(variances >= _LEAST_ACTIVITY))
-    detail = (
-        f"variance of the posterior mean at least {variances.min():.2g}, where the prior has 1; "
-        f"from {_LEAST_ACTIVITY} on a latent is used"
-    )
-    if len(unused) == 0:
-        return Check("every latent is used", True, detail)
-    listed = ", ".join(f"z{i}" for i in unused[:8])
-    advice = "lower beta or n_latents, or train longer"
-    return Check("every latent is used", False, f"{detail}. Not used: {listed}; {advice}")
 
 
 class BetaVAE(BaseCRL):

@@ -21,6 +21,7 @@ from crlearn.metrics._graphs import (
     shd,
     shd_closure,
     shd_cpdag,
+    shd_pc,
     targets_right,
 )
 from crlearn.metrics._registry import METRICS, Metric, chance_level, find_metrics
@@ -64,5 +65,6 @@ __all__ = [
     "shd",
     "shd_closure",
     "shd_cpdag",
+    "shd_pc",
     "targets_right",
 ]

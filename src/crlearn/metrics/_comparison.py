@@ -42,6 +42,7 @@ class Comparison:
     y: NDArray[Any] | None = None
     posterior: Callable[..., Any] | None = None
     environments: Sequence[Any] = ()
+    activity: Callable[..., Any] | None = None
 
     @property
     def Z(self) -> NDArray[np.floating]:  # noqa: N802
@@ -72,6 +73,27 @@ class Comparison:
     def matching(self) -> NDArray[np.intp]:
         """Pairs (true latent, recovered latent)."""
         return match(self.Z, self.Z_hat)
+
+    @property
+    def active(self) -> BoolMatrix | None:
+        """Where true latents are not switched off; None if they never are, or not one by one."""
+        active = getattr(self.truth, "active", None)
+        if active is None:
+            return None
+        # What is switched off and rotated then has no constant.
+        off = np.ma.masked_array(self.Z, mask=active)
+        return active if np.ma.allclose(off, off.mean(axis=0)) else None
+
+    @property
+    def matched_latents(self) -> tuple[Matrix, BoolMatrix | None]:
+        """Recovered latents in the order of the true ones, and where the model has them active."""
+        if self.n_recovered < self.n_latents:
+            raise Unavailable(
+                f"the model recovers {self.n_recovered} latents and there are {self.n_latents}"
+            )
+        columns = self.matching[np.argsort(self.matching[:, 0]), 1]
+        active = None if self.activity is None else np.asarray(self.activity(self.X))[:, columns]
+        return self.Z_hat[:, columns], active
 
     @property
     def labels(self) -> NDArray[Any]:

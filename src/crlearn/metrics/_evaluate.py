@@ -68,6 +68,9 @@ def evaluate(
         `coverage` is the share of true latents inside the 90% intervals of a model that states
         them. ``"noise_mcc"`` compares noises inside of environments, for models that have
         mechanisms of each; ``"mcc_latent_1"`` to ``"mcc_latent_4"`` are single latents.
+        ``"shd_pc"`` is of the graph that PC finds on the recovered latents, in rows where both
+        latents of a pair are active if the model has a method ``active(X)`` that says where;
+        ``"shd_pc_of_truth"`` is of that on the true latents.
         ``METRICS[name].description`` says in a line what a metric is.
     unavailable
         What to do about a metric in `metrics` that this model does not have: ``"raise"`` says why,
@@ -132,8 +135,9 @@ def _compare(model: FittedModel | Pipeline, dataset: Dataset) -> Comparison:
     _, Z_hat = check_samples(dataset.truth.Z, latents, names)
     posterior = getattr(estimator, "posterior", None)
     environments = getattr(dataset, "environments", ())
+    activity = getattr(estimator, "active", None)
     return Comparison(
-        dataset.truth, result, np.asarray(X), Z_hat, dataset.y, posterior, environments
+        dataset.truth, result, np.asarray(X), Z_hat, dataset.y, posterior, environments, activity
     )
 
 

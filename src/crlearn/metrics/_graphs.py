@@ -9,7 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crlearn.graph import GraphLike, check_adjacency, check_dag, cpdag, transitive_closure
+from crlearn.graph import (
+    GraphLike,
+    check_adjacency,
+    check_dag,
+    cpdag,
+    pc_cpdag,
+    transitive_closure,
+)
 from crlearn.metrics._check import check_matrix
 
 BoolMatrix = NDArray[np.bool_]
@@ -34,6 +41,27 @@ def shd_cpdag(graph: GraphLike, graph_hat: GraphLike) -> int:
     """
     true = _as_cpdag(graph, None, "graph")
     return differing_pairs(true, _as_cpdag(graph_hat, len(true), "graph_hat"))
+
+
+def shd_pc(
+    graph: GraphLike, Z: ArrayLike, *, alpha: float = 0.01, active: ArrayLike | None = None
+) -> int:
+    """Return the number of node pairs whose edge PC finds otherwise in `Z` than the CPDAG has it.
+
+    As appendix D.9 of Xu, Lachapelle and Magliacane (2026): how well a graph can be learned from
+    recovered latents. PC errs on the true latents, too; what these give stands beside it there.
+    Needs the extra ``graph``.
+
+    Parameters
+    ----------
+    graph
+        True graph; latent i is column i of `Z`.
+    Z, alpha, active
+        See `crlearn.graph.pc_cpdag`.
+    """
+    true = cpdag(check_dag(graph, name="graph"))
+    found = check_adjacency(pc_cpdag(Z, alpha, active=active), len(true), "the graph found in Z")
+    return differing_pairs(true, found)
 
 
 def edge_precision(graph: GraphLike, graph_hat: GraphLike) -> float:

@@ -14,6 +14,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crlearn.exceptions import MissingExtraError
 from crlearn.metrics._alignment import (
     coverage,
     frobenius,
@@ -39,6 +40,7 @@ from crlearn.metrics._graphs import (
     shd,
     shd_closure,
     shd_cpdag,
+    shd_pc,
     targets_right,
 )
 from crlearn.metrics._subspace import (
@@ -140,6 +142,13 @@ def _r2_across_blocks(found: Comparison) -> float:
 
 def _sizes_of(groups: Sequence[ArrayLike]) -> tuple[int, ...]:
     return tuple(np.size(group) for group in groups)
+
+
+def _shd_by_pc(graph: ArrayLike, Z: ArrayLike, active: ArrayLike | None) -> float:
+    try:
+        return shd_pc(graph, Z, active=active)
+    except (MissingExtraError, ValueError) as reason:  # the latter: rows that PC cannot use
+        raise Unavailable(str(reason).rstrip(".")) from reason
 
 
 _RIGHT = 0.9  # accuracy from which an answer counts as right
@@ -352,6 +361,18 @@ _ENTRIES = (
         "edges",
         perfect=0.0,
         graphs=("cpdag",),
+    ),
+    Metric(
+        "shd_pc",
+        lambda found: _shd_by_pc(found.graph, *found.matched_latents),
+        "node pairs whose edge PC finds otherwise on recovered latents than the CPDAG has it",
+        "edges",
+    ),
+    Metric(
+        "shd_pc_of_truth",
+        lambda found: _shd_by_pc(found.graph, found.Z, found.active),
+        "shd_pc of the true latents: what a perfect recovery would have",
+        "edges",
     ),
     Metric(
         "edge_precision",

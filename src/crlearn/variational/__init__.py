@@ -3,6 +3,7 @@
 from crlearn.variational._autoencoder import (
     AutoencoderFit,
     Diagonal,
+    activity_check,
     divergence,
     evidence,
     fit_autoencoder,
@@ -23,6 +24,7 @@ from crlearn.variational._bound import (
     posterior,
 )
 from crlearn.variational._fit import fit_prior
+from crlearn.variational._mixture import MixturePrior
 from crlearn.variational._prior import StructuralPrior
 from crlearn.variational._start import straight_start
 
@@ -32,9 +34,11 @@ __all__ = [
     "EvidenceBound",
     "Gaussian",
     "LinearMixing",
+    "MixturePrior",
     "Parameters",
     "Rows",
     "StructuralPrior",
+    "activity_check",
     "divergence",
     "draw",
     "evidence",

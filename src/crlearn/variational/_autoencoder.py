@@ -29,6 +29,10 @@ _ROWS_PER_BLOCK = 8192
 # another restart has more than this in 35 of 38 fits with MCC above 0.9, and in 13 of 21 others, of
 # which 12 fail the check of independence or of environments.
 _SAME_LATENTS = 0.85
+# Variance of the posterior mean, where the prior has variance one: that of active units in Burda,
+# Grosse, Salakhutdinov: Importance Weighted Autoencoders, ICLR 2016.
+_LEAST_ACTIVITY = 0.01
+_LOG_2_PI = float(np.log(2 * np.pi))
 
 
 class Diagonal(NamedTuple):
@@ -41,6 +45,11 @@ class Diagonal(NamedTuple):
         """Return one draw a row."""
         noise = jax.random.normal(key, self.mean.shape)
         return self.mean + jnp.exp(0.5 * self.log_variance) * noise
+
+    @property
+    def entropy(self) -> Float[Array, " rows"]:
+        """Entropy of each row in nats."""
+        return 0.5 * (self.log_variance + _LOG_2_PI + 1).sum(axis=1)
 
 
 def product(one: Diagonal, other: Diagonal) -> Diagonal:
@@ -142,13 +151,23 @@ def fit_autoencoder(
     *,
     rows: NDArray[np.bool_] | slice = slice(None),
     seed: int = 0,
+    start: list[dict[str, Any]] | None = None,
     checkpoint: str | Path | None = None,
     description: str = "autoencoder",
 ) -> AutoencoderFit:
-    """Train on standardised X and what belongs to its rows; give latents units over `rows`."""
+    """Train on standardised X and what belongs to its rows; give latents units over `rows`.
+
+    Restarts begin at what the objective draws, or take the parameters in `start` in turn.
+    """
     data = (_standardised(X, scaling), *side_information)
     training = train(
-        objective, data, settings, seed=seed, checkpoint=checkpoint, description=description
+        objective,
+        data,
+        settings,
+        seed=seed,
+        start=start,
+        checkpoint=checkpoint,
+        description=description,
     )
     encoder, decoder = _in_readable_units(training.params, X, objective.n_latents, scaling, rows)
     Z = encoder(X)
@@ -177,6 +196,23 @@ def restart_check(fit: AutoencoderFit) -> Check:
     if same.any():
         return Check(name, True, detail)
     return Check(name, False, f"{detail}: train longer, or from more restarts")
+
+
+def activity_check(
+    fit: AutoencoderFit, advice: str, prior_variances: NDArray[np.floating] | float = 1.0
+) -> Check:
+    """Check that every latent says something about x."""
+    # Latents were divided by their sd, which is that of the posterior mean.
+    variances = 1 / fit.encoder.output_scale**2 / prior_variances
+    unused = np.flatnonzero(~(variances >= _LEAST_ACTIVITY))
+    detail = (
+        f"variance of the posterior mean at least {variances.min():.2g}, where the prior has 1; "
+        f"from {_LEAST_ACTIVITY} on a latent is used"
+    )
+    if len(unused) == 0:
+        return Check("every latent is used", True, detail)
+    listed = ", ".join(f"z{i}" for i in unused[:8])
+    return Check("every latent is used", False, f"{detail}. Not used: {listed}; {advice}")
 
 
 def _standardised(X: NDArray[np.floating], scaling: Scaling) -> NDArray[np.float32]:
