@@ -26,6 +26,7 @@ from crlearn import (
     NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
+    SparseMixtureCRL,
     StructuralPriorCRL,
     VaDE,
 )
@@ -162,6 +163,11 @@ CASES = {
         lambda: make_segments(2, n_samples=60, n_segments=6, random_state=1),
         tolerance=1e-3,
     ),
+    "SparseMixtureCRL": Case(
+        SparseMixtureCRL(mixing="affine"),
+        lambda: make_sparse_mixture(2, 2, n_samples=300, n_layers=2, random_state=0),
+        tolerance=1e-3,
+    ),
     "ObservationalCRL": Case(ObservationalCRL(), curved),
     "EmpiricalBayesCRL": Case(EmpiricalBayesCRL(center=True, scale=True), noisy),
     "StructuralPriorCRL": Case(
@@ -245,6 +251,7 @@ WITHOUT_LABELS = {
     "ICABaseline",
     "BetaVAE",
     "VaDE",
+    "SparseMixtureCRL",
     "ObservationalCRL",
     "PDGMM",
     "ScoreLayers",
@@ -266,6 +273,7 @@ EXCEPTIONS: dict[tuple[str, Way], str] = {
     "position",
     ("LatentANM", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("LatentANM", environments_renamed): "no segment is a reference",
+    ("SparseMixtureCRL", rows_permuted): "hyperplanes start at rows drawn by position",
     ("StructuralPriorCRL", rows_permuted): "minibatches and held-out rows are drawn by position",
     ("LSCALEI", shifted_and_scaled): "the cut for edges is a number in the units of X",
     ("LSCALEI", other_units): "the cut for edges is a number in the units of X",

@@ -25,6 +25,7 @@ from crlearn import (
     NonlinearInterventionCRL,
     ObservationalCRL,
     PCABaseline,
+    SparseMixtureCRL,
     StructuralPriorCRL,
     VaDE,
 )
@@ -531,6 +532,36 @@ def a_multiplier_that_is_too_large() -> Any:
     return switching_off(width=2, n_steps=20, n_sparsity_steps=2000, learning_rate=2e-2)
 
 
+def sparse_mixture(**options: Any) -> Any:
+    settings = {"n_samples": 3000, "n_layers": 1, "slope": 0.8, "active": 2, "random_state": 0}
+    world: Any = make_sparse_mixture(3, **settings)
+    model = SparseMixtureCRL(**{"slab": "gaussian", "n_steps": 300, "random_state": 0, **options})
+    return model.fit(world.X)
+
+
+def affine_mixture(X: Any = None, n_latents: int = 4, **options: Any) -> Any:
+    if X is None:
+        settings = {"n_samples": 6000, "n_layers": 1, "slope": 1.0, "random_state": 0}
+        X = make_sparse_mixture(n_latents, **{**settings, **options}).X
+    return SparseMixtureCRL(mixing="affine", random_state=0).fit(X)
+
+
+def a_surface_that_is_bent_back() -> Any:
+    world: Any = make_sparse_mixture(
+        2, n_samples=2000, n_layers=1, slope=1.0, active=1, random_state=0
+    )
+    angle = 4 * np.tanh(world.truth.Z[:, 0] / 2)
+    X = np.column_stack([np.cos(angle), np.sin(angle) / 4, world.truth.Z[:, 1]])
+    return SparseMixtureCRL(2, reduction="linear", slab="gaussian", n_steps=3, random_state=0).fit(
+        X
+    )
+
+
+def components_in_two_bases() -> Any:
+    """There are more hyperplanes that hold many rows than latents."""
+    return affine_mixture(n_latents=10, rotated_share=0.5, rotation=45.0, n_samples=20_000)
+
+
 not_iterated = partial(EBCRL, max_iter=0)
 hardly_fitted = partial(StructuralPriorCRL, n_steps=5)
 
@@ -578,6 +609,7 @@ HOLD: dict[str, Fit] = {
     "EBCRL": lambda: denoised(EBCRL, max_iter=200),
     "LatentANMVAE": latent_anm,
     "PDGMM": switching_off,
+    "SparseMixtureCRL": sparse_mixture,
 }
 
 FAIL: dict[tuple[str, str], Fit] = {
@@ -791,6 +823,21 @@ FAIL: dict[tuple[str, str], Fit] = {
     },
     ("PDGMM", "every latent is kept"): a_multiplier_that_is_too_large,
     ("PDGMM", "every latent switches off"): latents_that_never_switch_off,
+    ("SparseMixtureCRL", "columns vary"): lambda: affine_mixture(
+        far_from_zero(np.random.default_rng(0).standard_normal((500, 2)))
+    ),
+    ("SparseMixtureCRL", "latents switch off"): lambda: affine_mixture(
+        np.random.default_rng(0).standard_normal((3000, 3))
+    ),
+    ("SparseMixtureCRL", "rows of a component fill its span"): components_in_two_bases,
+    ("SparseMixtureCRL", "latents that are on are Gaussian"): lambda: affine_mixture(
+        noise="exponential"
+    ),
+    ("SparseMixtureCRL", "components differ where they meet"): lambda: affine_mixture(
+        active="one", delta=1.0
+    ),
+    ("SparseMixtureCRL", "hyperplanes are found again"): components_in_two_bases,
+    ("SparseMixtureCRL", "the reduction does not fold"): a_surface_that_is_bent_back,
     ("ScoreLayers", "columns vary"): lambda: layers(far_from_zero(chain(200))),
     ("ScoreLayers", "rank of X"): lambda: layers(measured(200)),
     ("ScoreLayers", "data are not Gaussian"): gaussian_latents,
@@ -822,6 +869,13 @@ NEVER = {
         "training came to its end",
     ): "only users interrupt it (see the tests of that method)",
     ("LatentANM", "training stayed finite"): "steps are small, and rows are in fixed units",
+    ("SparseMixtureCRL", "reduction"): "it says what was done and what is lost by it",
+    ("SparseMixtureCRL", "number of latents"): "it says how many were looked for and found",
+    (
+        "SparseMixtureCRL",
+        "training came to its end",
+    ): "only users interrupt it (see the tests of flows)",
+    ("SparseMixtureCRL", "training stayed finite"): "steps are small, and rows are in fixed units",
     ("StructuralPriorCRL", "environment sizes"): "small environments are refused",
     (
         "StructuralPriorCRL",

@@ -43,7 +43,7 @@ def _tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arra
 
 @jax.custom_jvp
 def gaussian_log_density(
-    values: Float[Array, "n *rows"], covariances: Float[Array, "n n *rows"]
+    values: Float[Array, " n *rows"], covariances: Float[Array, "n n *rows"]
 ) -> Float[Array, "*rows"]:
     """Return the log-density of each column under its own covariance; its constant is left out."""
     total, inverses = _swept(covariances)

@@ -1,4 +1,4 @@
-"""The likelihood of latents that switch off: each has a spike where it is off, a slab where it is on.
+"""The likelihood of latents that switch off: a spike for each where it is off, a slab where on.
 
 The spikes are as narrow as noise that is added to the rows and becomes less during training.
 Without that noise the likelihood would have no bound: a map may stretch space around the spikes.
@@ -101,7 +101,7 @@ class SpikeSlab(eqx.Module):
         off, on = self.off(z, noise), self.on(z)
         is_on = jax.lax.stop_gradient(on > off)
         covariance = jnp.asarray(self.factor) @ jnp.asarray(self.factor).T
-        both = (is_on[:, None] & is_on[:, :, None]) & True
+        both = is_on[:, None] & is_on[:, :, None]
         masked = jnp.where(both, covariance, jnp.eye(n, dtype=z.dtype))
         values = jnp.where(is_on, z - self.means[0], 0.0)
         active = gaussian_log_density(values.T, jnp.moveaxis(masked, 0, 2))

@@ -36,7 +36,7 @@ _STARTS_AT_LEAST, _STARTS_A_LATENT = 100, 3
 _MOST_ROUNDS, _ROUNDS_WITHOUT_GAIN, _GAIN = 20, 2, 1e-3
 _SAME_DIRECTION = 0.99  # correlation
 _NEW_DIRECTION = 0.1  # share of the length of a normal that is not in the span of others
-_MOST_EM_STEPS, _EM_PRECISION = 50, 1e-8
+_MOST_EM_STEPS, _EM_PRECISION = 50, 1e-6
 _LEAST_NOISE = 1e-4  # standard deviations
 
 
@@ -88,6 +88,7 @@ def find_hyperplanes(X: Matrix, seed: int, n_hyperplanes: int | None = None) -> 
     n_starts = max(_STARTS_AT_LEAST, _STARTS_A_LATENT * n)
     normals, offsets = np.zeros((0, n), np.float32), np.zeros(0, np.float32)
     best, stalled = -np.inf, 0
+    chosen: list[int] = []
     for _ in range(_MOST_ROUNDS):
         found = _climb(rows, *_random_starts(rows, n_starts, rng))
         normals, offsets = np.concatenate([normals, found[0]]), np.append(offsets, found[1])
@@ -100,7 +101,7 @@ def find_hyperplanes(X: Matrix, seed: int, n_hyperplanes: int | None = None) -> 
             break
         kept = _distinct(normals, scores)
         normals, offsets = normals[kept], offsets[kept]
-    exact = [_refined(rows.astype(float), normals[i], offsets[i]) for i in chosen]
+    exact = _all_refined(rows.astype(float), normals[chosen], offsets[chosen])
     return Hyperplanes(*(np.array(part) for part in zip(*exact, strict=True)))
 
 
@@ -110,7 +111,8 @@ def _random_starts(
     """Return random hyperplanes through rows, and first widths of their kernels."""
     normals = _unit(rng.standard_normal((n_starts, rows.shape[1])).astype(np.float32))
     through = rows[rng.integers(len(rows), size=n_starts)]
-    widths = np.exp(rng.uniform(*np.log(_FIRST_WIDTHS), n_starts)).astype(np.float32)
+    narrowest, widest = np.log(_FIRST_WIDTHS)
+    widths = np.exp(rng.uniform(narrowest, widest, n_starts)).astype(np.float32)
     return normals, (normals * through).sum(axis=1), widths
 
 
@@ -165,7 +167,20 @@ def _new_directions(normals: Matrix, scores: Vector, wanted: int) -> list[int]:
     return chosen
 
 
-def _refined(rows: Matrix, normal: Vector, offset: float) -> tuple[Any, ...]:
+def _all_refined(rows: Matrix, normals: Matrix, offsets: Vector) -> list[tuple[Any, ...]]:
+    """Refine hyperplanes; one that comes to lie in the span of others is left as it was."""
+    found: list[tuple[Any, ...]] = []
+    for normal, offset in zip(normals, offsets, strict=True):
+        exact = _refined(rows, normal, offset)
+        before = np.array([plane[0] for plane in found])
+        candidates = np.vstack([before, exact[0]]) if len(found) else exact[0][None]
+        if np.linalg.svd(candidates)[1].min() < _NEW_DIRECTION**2:
+            exact = _refined(rows, normal, offset, turns=False)
+        found.append(exact)
+    return found
+
+
+def _refined(rows: Matrix, normal: Vector, offset: float, *, turns: bool = True) -> tuple[Any, ...]:
     """Return what `Hyperplanes` says of one hyperplane, by expectation maximisation.
 
     The normal has the least weighted variance. An inverse iteration finds it next to where it was,
@@ -178,21 +193,23 @@ def _refined(rows: Matrix, normal: Vector, offset: float) -> tuple[Any, ...]:
         inside = share / noise * np.exp(-0.5 * ((along - offset) / noise) ** 2)
         outside = (1 - share) / spread * np.exp(-0.5 * ((along - mean) / spread) ** 2)
         weights = inside / np.maximum(inside + outside, np.finfo(float).tiny)
+        changed = abs(weights.mean() - share)
         share = float(np.clip(weights.mean(), 1 / len(rows), 1 - 1 / len(rows)))
         centre = weights @ rows / weights.sum()
         centred = rows - centre
         scatter = (centred * weights[:, None]).T @ centred / weights.sum()
         ridge = _LEAST_NOISE**2 * np.eye(n)
-        turned = np.linalg.solve(scatter + ridge, normal)
+        turned = np.linalg.solve(scatter + ridge, normal) if turns else normal
         turned /= np.linalg.norm(turned)
         moved = 1 - abs(turned @ normal)
         normal, along = turned, rows @ turned
         offset = float(turned @ centre)
         noise = float(np.sqrt(turned @ scatter @ turned + _LEAST_NOISE**2))
         rest = 1 - weights
-        mean = float(rest @ along / rest.sum())
-        spread = float(np.sqrt(rest @ (along - mean) ** 2 / rest.sum()) + _LEAST_NOISE)
-        if moved < _EM_PRECISION:
+        mean = float(rest @ along / max(rest.sum(), _LEAST_NOISE))
+        spread = float(np.sqrt(rest @ (along - mean) ** 2 / max(rest.sum(), _LEAST_NOISE)))
+        spread = max(spread, _LEAST_NOISE)
+        if max(moved, changed) < _EM_PRECISION:
             break
     return normal, offset, share, noise, mean - offset, spread
 
