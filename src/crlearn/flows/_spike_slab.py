@@ -140,7 +140,7 @@ class SpikeSlabObjective:
     first_noise: float = 0.2
     last_noise: float = 0.03
     joint: bool = False
-    n_components: int = 4
+    n_components: int = 12
     n_blocks: int = 4
     n_units: int | None = None
     settled: float = 0.8

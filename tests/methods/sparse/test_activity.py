@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import numpy as np
 import pytest
 
 from crlearn.methods.sparse._activity import (
     Activity,
+    Components,
     Units,
     UnitsInverse,
     blocks_of,
-    components_of_rows,
     entangled,
 )
 
@@ -47,30 +50,56 @@ def test_latents_in_the_units_of_their_slabs(values: np.ndarray):
     np.testing.assert_allclose(back, np.column_stack([np.zeros(len(Z)), values[:, 1]]))
 
 
-def test_components_come_with_the_most_frequent_first():
-    active = np.array([[1, 0], [0, 1], [0, 1], [1, 1], [0, 1]], dtype=bool)
-    sets, component, shares = components_of_rows(active)
-    np.testing.assert_array_equal(sets[0], [False, True])
-    np.testing.assert_array_equal(sets[component], active)
-    np.testing.assert_allclose(shares, [0.6, 0.2, 0.2])
+def components(sets: Any, shares: Any) -> Components:
+    """Return some of latents with spikes that are narrow."""
+    sets = np.array(sets, dtype=bool)
+    zeros, ones = np.zeros(sets.shape[1]), np.ones(sets.shape[1])
+    activity = Activity(0.5 * ones, zeros, 0.01 * ones, zeros, ones)
+    return Components(sets, np.array(shares), activity)
+
+
+def test_rows_belong_to_the_sets_of_their_latents():
+    found = components([[0, 1], [1, 0], [1, 1]], [0.5, 0.3, 0.2])
+    Z = np.array([[0.0, 1.0], [1.0, 0.0], [-1.0, 2.0]])
+    np.testing.assert_array_equal(found(Z), [0, 1, 2])
+
+
+def test_a_value_near_its_spike_does_not_make_a_set_of_its_own():
+    """By hand: at 0.02 a spike is likelier than a slab by 2.6 nats, a share of 0.99 by 4.6."""
+    found = components([[1, 1], [1, 0]], [0.99, 0.01])
+    assert found(np.array([[1.0, 0.02]])).tolist() == [0]
+    assert components([[1, 1], [1, 0]], [0.5, 0.5])(np.array([[1.0, 0.02]])).tolist() == [1]
+
+
+def test_components_are_found_the_most_frequent_first():
+    sets = np.array([[0, 1, 1], [1, 1, 0], [1, 0, 1]], dtype=bool)
+    drawn = RNG.choice(3, size=6000, p=[0.2, 0.5, 0.3])
+    Z = np.where(sets[drawn], RNG.normal(size=(6000, 3)), 0.01 * RNG.normal(size=(6000, 3)))
+    found = Components.of(Z, Activity.of(Z, np.zeros(3)))
+    np.testing.assert_array_equal(found.sets[:3], sets[[1, 2, 0]])
+    np.testing.assert_allclose(found.shares[:3], [0.5, 0.3, 0.2], atol=0.03)
+    assert found.shares[3:].sum() < 0.02
+    right = (found.sets[found(Z)] == sets[drawn]).all(axis=1).mean()
+    assert right > 0.97
 
 
 def test_a_latent_that_is_only_on_with_another_is_entangled_with_it():
     """The second is never on while the first is off; so the first may contain the second."""
-    active = np.array([[1, 1, 0], [1, 0, 1], [0, 0, 1], [0, 0, 0]] * 10, dtype=bool)
+    found = components([[1, 1, 0], [1, 0, 1], [0, 0, 1], [0, 0, 0]], [0.25] * 4)
     expected = np.zeros((3, 3), dtype=bool)
     expected[0, 1] = True
-    np.testing.assert_array_equal(entangled(active), expected)
-    assert blocks_of(active) == ((0, 1), (2,))
+    np.testing.assert_array_equal(entangled(found), expected)
+    assert blocks_of(found) == ((0, 1), (2,))
 
 
 def test_latents_that_are_always_on_together_are_a_block():
-    on = RNG.random((500, 3)) < 0.5
-    assert blocks_of(on[:, [0, 1, 0, 2, 1]]) == ((0, 2), (1, 4), (3,))
+    sets = np.array(list(product([0, 1], repeat=3)))[:, [0, 1, 0, 2, 1]]
+    assert blocks_of(components(sets, [1 / 8] * 8)) == ((0, 2), (1, 4), (3,))
 
 
 def test_latents_on_their_own_are_blocks_of_one():
-    assert blocks_of(RNG.random((500, 3)) < 0.5) == ((0,), (1,), (2,))
+    sets = list(product([0, 1], repeat=3))
+    assert blocks_of(components(sets, [1 / 8] * 8)) == ((0,), (1,), (2,))
 
 
 def test_one_constant_column():

@@ -12,10 +12,13 @@ from crlearn.tags import stored
 Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
+Blocks = tuple[tuple[int, ...], ...]
 
 _FIRST_WIDTH = 0.1  # of a spike, in standard deviations of a latent
 _MOST_STEPS, _PRECISION = 200, 1e-6
 _LEAST_WIDTH = 1e-4
+_MOST_ROWS, _MOST_SETS = 10_000, 2000  # that expectation maximisation looks at
+_MOVED_IN_ALL = 1e-3  # share of the rows
 # A latent that is on in fewer of the rows in which another one is off counts as never on there:
 # what is on near the place of its spike is taken for off, a few in a hundred.
 _FEW = 0.1
@@ -48,13 +51,65 @@ class Activity:
         fits = [_spike_and_slab(column, place) for column, place in zip(Z.T, places, strict=True)]
         return cls(*(np.array(part) for part in zip(*fits, strict=True)))
 
+    def log_ratios(self, Z: Matrix) -> Matrix:
+        """Return by how much the slab is likelier than the spike at each value."""
+        return _log_density(Z, self.means, self.spreads) - _log_density(Z, self.places, self.widths)
+
     def __call__(self, Z: Matrix) -> BoolMatrix:
-        """Return in which rows each latent is on, as is more likely."""
+        """Return in which rows each latent is on, as is more likely for itself."""
         with np.errstate(divide="ignore"):
-            off = np.log(self.shares) + _log_density(Z, self.places, self.widths)
-            on = np.log1p(-self.shares) + _log_density(Z, self.means, self.spreads)
-        # Far out on both sides a wide slab is the more likely, whatever the spike is.
-        return on > off
+            return self.log_ratios(Z) + np.log1p(-self.shares) > np.log(self.shares)
+
+
+@stored("latents/components")
+@dataclass(frozen=True, eq=False)
+class Components:
+    """Sets of latents that are on together, and how many rows have each, the most frequent first.
+
+    Attributes
+    ----------
+    sets
+        ``sets[k, i]``: latent i is on in component k.
+    shares
+        Of the rows.
+    activity
+        Spikes and slabs of the latents.
+    """
+
+    sets: BoolMatrix
+    shares: Vector
+    activity: Activity
+
+    @classmethod
+    def of(cls, Z: Matrix, activity: Activity) -> Components:
+        """Find the sets by expectation maximisation, from those of single rows.
+
+        A latent that is on may have a value near its spike. What then looks like a set of its own
+        goes to a more frequent one.
+        """
+        ratios = activity.log_ratios(Z[:_MOST_ROWS])
+        sets, counts = np.unique(activity(Z[:_MOST_ROWS]), axis=0, return_counts=True)
+        order = np.argsort(-counts, kind="stable")[:_MOST_SETS]
+        sets, shares = sets[order], counts[order] / counts[order].sum()
+        for _ in range(_MOST_STEPS):
+            scores = ratios @ sets.T + np.log(shares)
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            updated = (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
+            kept = updated > 1 / len(ratios)  # of a row at least
+            moved = np.abs(updated - shares).sum()
+            sets, shares = sets[kept], updated[kept] / updated[kept].sum()
+            if moved < _MOVED_IN_ALL:
+                break
+        order = np.argsort(-shares, kind="stable")
+        return cls(sets[order], shares[order], activity)
+
+    def __call__(self, Z: Matrix) -> NDArray[np.intp]:
+        """Return the likeliest component of each row."""
+        found = [
+            (self.activity.log_ratios(part) @ self.sets.T + np.log(self.shares)).argmax(axis=1)
+            for part in np.array_split(Z, max(1, len(Z) // _MOST_ROWS))
+        ]
+        return np.concatenate(found)
 
 
 @stored("encoder/units-of-slabs")
@@ -143,33 +198,22 @@ def _log_density(z: Matrix, mean: float | Vector, scale: float | Vector) -> Matr
     return -0.5 * ((z - mean) / scale) ** 2 - np.log(scale)
 
 
-def components_of_rows(active: BoolMatrix) -> tuple[BoolMatrix, NDArray[np.intp], Vector]:
-    """Return the sets of latents that are on together, the set of each row, and their shares.
-
-    The most frequent set comes first.
-    """
-    sets, codes, counts = np.unique(active, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    ranks = np.empty_like(order)
-    ranks[order] = np.arange(len(order))
-    return sets[order], ranks[codes.ravel()], counts[order] / len(active)
-
-
-def entangled(active: BoolMatrix) -> BoolMatrix:
+def entangled(components: Components) -> BoolMatrix:
     """Return ``[i, j]``: latent j is hardly ever on while latent i is off.
 
     Then latent i plus any multiple of latent j is off as often as latent i is.
     """
-    off, on = (~active).astype(float), active.astype(float)
-    share_on = (off.T @ on) / np.maximum(off.sum(axis=0), 1)[:, None]
-    found = share_on < _FEW * on.mean(axis=0)
+    on = components.sets.astype(float)
+    off_and_on = (components.shares[:, None] * (1 - on)).T @ on
+    off, shares_on = components.shares @ (1 - on), components.shares @ on
+    found = off_and_on < _FEW * off[:, None] * shares_on
     np.fill_diagonal(found, val=False)
     return found
 
 
-def blocks_of(active: BoolMatrix) -> tuple[tuple[int, ...], ...]:
+def blocks_of(components: Components) -> Blocks:
     """Return groups of latents that cannot be told apart, single ones among them."""
-    tied = entangled(active)
+    tied = entangled(components)
     tied = tied | tied.T | np.eye(len(tied), dtype=bool)
     reached = np.linalg.matrix_power(tied.astype(float), len(tied)) > 0
     return tuple(sorted({tuple(map(int, np.flatnonzero(row))) for row in reached}))

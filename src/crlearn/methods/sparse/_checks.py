@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from scipy.stats import kurtosis, norm, skew
 
 from crlearn.flows import white
-from crlearn.methods.sparse._activity import Activity, components_of_rows
+from crlearn.methods.sparse._activity import Activity, Blocks, Components
 from crlearn.methods.sparse._hyperplanes import find_hyperplanes, pile_up
 from crlearn.result import Check, Guarantee
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
-Blocks = tuple[tuple[int, ...], ...]
 
 MOST_OFF = 0.98  # share of rows; what is off in more of them is no latent
 SWITCHING = "latents switch off"
@@ -79,15 +78,17 @@ def guarantee_of(mixing: str, blocks: Blocks, checks: Sequence[Check]) -> Guaran
 
 
 def latent_checks(
-    Z: Matrix, active: BoolMatrix, activity: Activity, blocks: Blocks, seed: int
+    Z: Matrix, components: Components, blocks: Blocks, seed: int
 ) -> tuple[Check, ...]:
     """Check whether latents switch off; if they do, all that the theory says of such latents."""
-    switching = switching_check(activity)
+    switching = switching_check(components.activity)
     if not switching.passed:
         return (switching,)
+    numbers = components(Z)
+    active = components.sets[numbers]
     return (
         switching,
-        filling_check(Z, active, seed),
+        filling_check(Z, components.sets, numbers, seed),
         gaussian_check(Z, active),
         exclusion_check(Z, active),
         stability_check(Z, blocks, seed + 1),
@@ -123,12 +124,11 @@ def switching_check(activity: Activity) -> Check:
     return Check(SWITCHING, not missing.any(), detail)
 
 
-def filling_check(Z: Matrix, active: BoolMatrix, seed: int) -> Check:
+def filling_check(Z: Matrix, sets: BoolMatrix, component: NDArray[np.intp], seed: int) -> Check:
     """Check that the rows of each large component do not pile up on hyperplanes once more.
 
     They would if some components were degenerate in another basis, or latents were missed.
     """
-    sets, component, _ = components_of_rows(active)
     largest, where = 0.0, None
     for number in _large_components(sets, component):
         on = sets[number]
@@ -150,7 +150,7 @@ def filling_check(Z: Matrix, active: BoolMatrix, seed: int) -> Check:
 
 
 def _large_components(sets: BoolMatrix, component: NDArray[np.intp]) -> list[int]:
-    sizes = np.bincount(component)
+    sizes = np.bincount(component, minlength=len(sets))
     large = (sizes >= _FEWEST_ROWS) & (sets.sum(axis=1) > 1)
     return [int(i) for i in np.flatnonzero(large)[:_COMPONENTS_LOOKED_AT]]
 

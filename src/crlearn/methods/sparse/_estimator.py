@@ -55,10 +55,10 @@ from crlearn.methods._reduction import (
 )
 from crlearn.methods.sparse._activity import (
     Activity,
+    Components,
     Units,
     UnitsInverse,
     blocks_of,
-    components_of_rows,
 )
 from crlearn.methods.sparse._checks import MOST_OFF, guarantee_of, latent_checks, number_check
 from crlearn.methods.sparse._hyperplanes import Hyperplanes, find_hyperplanes
@@ -96,11 +96,9 @@ def sparse_mixture_crl(
         last = FlowMap.plain(stage.params.flow)
         back = FlowInverse(last)
     units, Z = _in_units_of_slabs(last(rows))
-    activity = units.activity
-    active = activity(Z)
-    sets, _, shares = components_of_rows(active)
-    blocks = blocks_of(active)
-    checks = latent_checks(Z, active, activity, blocks, seed)
+    components = Components.of(Z, units.activity)
+    blocks = blocks_of(components)
+    checks = latent_checks(Z, components, blocks, seed)
     return Result(
         encoder=Composed(Composed(Composed(reduced.encoder, to_white), last), units),
         decoder=ComposedDecoder(
@@ -117,9 +115,7 @@ def sparse_mixture_crl(
         ),
         history={} if stage is None else stage.fit.history,
         details={
-            "activity": activity,
-            "components": sets,
-            "component_shares": shares,
+            "components": components,
             **({} if stage is None else _of_training(stage)),
         },
         device=device_name(),
@@ -196,7 +192,7 @@ class SparseMixtureCRL(BaseCRL):
         is trained, which takes seconds: for features that are affine in the latents already, such
         as activations of a network.
     slab
-        Density of a latent where it is on: ``"gaussian"``, a ``"mixture"`` of four Gaussians, or
+        Density of a latent where it is on: ``"gaussian"``, a ``"mixture"`` of Gaussians, or
         ``"auto"``: whichever has the better held-out likelihood.
     reduction
         How X with more features than latents is brought to as many numbers as there are latents;
@@ -264,13 +260,12 @@ class SparseMixtureCRL(BaseCRL):
 
     def active(self, X: ArrayLike) -> NDArray[np.bool_]:
         """Return which latents are on in each row."""
-        check_is_fitted(self)
-        return self.result_.details["activity"](np.asarray(self.transform(X)))
+        return self.result_.details["components"].sets[self.component(X)]
 
     def component(self, X: ArrayLike) -> NDArray[np.intp]:
-        """Return the component of each row: its place in ``result_.details["components"]``.
+        """Return the component of each row.
 
-        -1 for sets of active latents that no row had to which the model was fitted.
+        ``result_.details["components"]`` has their sets of latents and their shares of the rows.
         """
-        known = {tuple(on): number for number, on in enumerate(self.result_.details["components"])}
-        return np.array([known.get(tuple(on), -1) for on in self.active(X)])
+        check_is_fitted(self)
+        return self.result_.details["components"](np.asarray(self.transform(X)))

@@ -58,12 +58,14 @@ ROUNDS = (
     Round((0.1, 0.03), 2e-2),
     Round((0.03, 0.01), 5e-3, joint=True),
 )
-# With mixtures as slabs steps stay small: larger ones come to better likelihoods and worse latents,
-# which are independent there to the end. Exponential latents, ten of them, seed 0: steps of 0.002,
-# 0.005 and 0.02 led to MCCs of 0.997, 0.994 and 0.979.
-_LARGEST_STEP_OF_MIXTURES = 2e-3
-# Nats a row by which mixtures must be better. Ten latents, seed 0: they were better by 0.28 for
-# exponential latents, by 0.07 for Gumbel ones, and worse by 0.004 for Gaussian ones.
+# With mixtures as slabs, whose latents are independent to the end, larger steps come to better
+# likelihoods and worse latents where these are not Gaussian. MCCs of ten latents, seed 0, with
+# largest steps of 0.005, 0.01 and 0.02: exponential latents 0.991, 0.986 and 0.985; Gaussian ones
+# behind the three layers above 0.975, 0.988 and 0.991.
+_LARGEST_STEP_OF_MIXTURES = 1e-2
+# Nats a row by which mixtures must be better. Ten latents, seed 0, four components: they were
+# better by 0.28 for exponential latents, by 0.07 for Gumbel ones, by 0.05 behind those layers, and
+# worse by 0.004 for Gaussian latents of the paper's world.
 _LEAST_GAIN = 0.02
 
 
