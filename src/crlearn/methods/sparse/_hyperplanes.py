@@ -5,12 +5,14 @@ of any affine image of the latents. The normals of the n hyperplanes that hold t
 rows of the map back to the latents. The paper makes the code sparse by constrained optimisation of
 its l1 norm; here hyperplanes are looked for one by one, from many starts at once:
 
-1. A start is a random hyperplane through a random row. It climbs the mean of a Gaussian kernel of
-   the distances of rows from it, whose width falls to a tenth of a standard deviation; each start
-   has a first width of its own. Wide kernels lead to hyperplanes in the middle of the rows from
-   anywhere, narrow ones also to those at the margin.
+1. A start is a hyperplane through a random row, with a random normal, or one of independent
+   components. It climbs the mean of a Gaussian kernel of the distances of rows from it, whose width
+   falls to a tenth of a standard deviation; each start has a first width of its own. Wide kernels
+   lead to hyperplanes in the middle of the rows from anywhere, narrow ones also to those at the
+   margin.
 2. Of all that were found the best are taken one after the other, by how far rows pile up on them,
-   if their normals are new directions. Starts go on until the answer has stayed the same.
+   if their normals are new directions. New starts are orthogonal to some of the best, until the
+   answer has stayed the same.
 3. Expectation maximisation makes each exact: a share of the rows lies in the hyperplane up to
    Gaussian noise, and the others are spread along its normal.
 
@@ -20,10 +22,13 @@ Cost: O(s K n) for a step of K starts on s rows, O(s n^3) for a step of the last
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.decomposition import FastICA
+from sklearn.exceptions import ConvergenceWarning
 
 Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
@@ -90,7 +95,10 @@ def find_hyperplanes(X: Matrix, seed: int, n_hyperplanes: int | None = None) -> 
     best, stalled = -np.inf, 0
     chosen: list[int] = []
     for _ in range(_MOST_ROUNDS):
-        found = _climb(rows, *_random_starts(rows, n_starts, rng))
+        directions = _new_normals(normals[chosen], n, n_starts, rng)
+        if not chosen:
+            directions = np.concatenate([directions, _independent_components(rows, seed)])
+        found = _climb(rows, _unit(directions.astype(np.float32)), rng)
         normals, offsets = np.concatenate([normals, found[0]]), np.append(offsets, found[1])
         scores = pile_up(rows, normals, offsets)
         chosen = _new_directions(normals, scores, wanted)
@@ -100,24 +108,36 @@ def find_hyperplanes(X: Matrix, seed: int, n_hyperplanes: int | None = None) -> 
         if stalled == _ROUNDS_WITHOUT_GAIN:
             break
         kept = _distinct(normals, scores)
-        normals, offsets = normals[kept], offsets[kept]
+        normals, offsets, scores = normals[kept], offsets[kept], scores[kept]
+        chosen = _new_directions(normals, scores, wanted)
     exact = _all_refined(rows.astype(float), normals[chosen], offsets[chosen])
     return Hyperplanes(*(np.array(part) for part in zip(*exact, strict=True)))
 
 
-def _random_starts(
-    rows: Matrix, n_starts: int, rng: np.random.Generator
-) -> tuple[Matrix, Vector, Vector]:
-    """Return random hyperplanes through rows, and first widths of their kernels."""
-    normals = _unit(rng.standard_normal((n_starts, rows.shape[1])).astype(np.float32))
-    through = rows[rng.integers(len(rows), size=n_starts)]
-    narrowest, widest = np.log(_FIRST_WIDTHS)
-    widths = np.exp(rng.uniform(narrowest, widest, n_starts)).astype(np.float32)
-    return normals, (normals * through).sum(axis=1), widths
+def _new_normals(best: Matrix, n: int, n_starts: int, rng: np.random.Generator) -> Matrix:
+    """Return random directions, each orthogonal to some of the best, how many is random as well."""
+    coefficients = rng.standard_normal((n_starts, n))
+    if not len(best):
+        return coefficients
+    basis = np.linalg.qr(best.T, mode="complete")[0]
+    left_out = rng.integers(len(best), size=n_starts)
+    coefficients[np.arange(n) < left_out[:, None]] = 0.0
+    return coefficients @ basis.T
 
 
-def _climb(rows: Matrix, normals: Matrix, offsets: Vector, widths: Vector) -> tuple[Matrix, Vector]:
+def _independent_components(rows: Matrix, seed: int) -> Matrix:
+    """Return the rows of an unmixing by FastICA: nearly the normals where few latents are on."""
+    ica = FastICA(whiten=cast(Any, False), random_state=seed)
+    with catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)
+        return ica.fit(rows.astype(float)).components_
+
+
+def _climb(rows: Matrix, normals: Matrix, rng: np.random.Generator) -> tuple[Matrix, Vector]:
     """Climb the mean kernel of the distances of rows, by Newton steps with one curvature each."""
+    offsets = (normals * rows[rng.integers(len(rows), size=len(normals))]).sum(axis=1)
+    narrowest, widest = np.log(_FIRST_WIDTHS)
+    widths = np.exp(rng.uniform(narrowest, widest, len(normals)))
     for share in np.repeat(np.linspace(0, 1, _N_WIDTHS), _STEPS_A_WIDTH):
         h = (widths ** (1 - share) * _LAST_WIDTH**share).astype(rows.dtype)
         distances = (rows @ normals.T - offsets) / h
