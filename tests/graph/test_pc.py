@@ -39,7 +39,7 @@ def switched_off(Z, value, seed=0):
 
 @pytest.fixture
 def needs_causallearn():
-    pytest.importorskip("causallearn")
+    pytest.importorskip("causallearn", reason="PC is that of causal-learn, an extra")
 
 
 @pytest.mark.usefixtures("needs_causallearn")

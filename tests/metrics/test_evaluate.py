@@ -374,7 +374,7 @@ class TestGraphByPC:
 
     @pytest.fixture(autouse=True)
     def _needs_causallearn(self):
-        pytest.importorskip("causallearn")
+        pytest.importorskip("causallearn", reason="PC is that of causal-learn, an extra")
 
     def data(self, **truth: Any) -> Any:
         rng = np.random.default_rng(0)

@@ -133,7 +133,7 @@ def test_targets_must_fit():
 
 
 def test_shd_of_what_pc_finds():
-    pytest.importorskip("causallearn")
+    pytest.importorskip("causallearn", reason="PC is that of causal-learn, an extra")
     noise = np.random.default_rng(0).normal(size=(3000, 3))
     Z = noise @ np.linalg.inv(np.eye(3) - COLLIDER)
     assert shd_pc(COLLIDER, Z) == 0

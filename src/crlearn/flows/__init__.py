@@ -12,7 +12,6 @@ from crlearn.flows._fit import fit_flow
 from crlearn.flows._flattening import Flattening, learn_flattening
 from crlearn.flows._gaussian import GaussianObjective
 from crlearn.flows._image_autoencoder import ImageAutoencoder, learn_image_autoencoder
-from crlearn.flows._interventional import InterventionalObjective, Parameters
 from crlearn.flows._links import Links, learn_links
 from crlearn.flows._reduction import (
     Folds,
@@ -23,8 +22,9 @@ from crlearn.flows._reduction import (
 )
 from crlearn.flows._smooth import SmoothFlow
 from crlearn.flows._spike_slab import SpikeSlab, SpikeSlabObjective, SpikeSlabParameters
-from crlearn.flows._structure import Assignment, NodeRegressions, Structure, earlier
 from crlearn.flows._surface import OnSurface, SurfaceFlow
+from crlearn.flows.interventional._objective import InterventionalObjective, Parameters
+from crlearn.flows.interventional._structure import Assignment, NodeRegressions, Structure, earlier
 from crlearn.flows.segments._objective import SegmentObjective, SegmentParameters
 from crlearn.flows.segments._orders import MechanismKind, SegmentRegressions, functions_of_one
 from crlearn.flows.segments._vanishing import SegmentFunctions, Vanishing, functions_of, vanishing

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from crlearn.flows._densities import Densities
 from crlearn.flows._smooth import SmoothFlow
-from crlearn.flows._structure import earlier
 from crlearn.flows._surface import SurfaceFlow
+from crlearn.flows.interventional._structure import earlier
 from crlearn.flows.segments._orders import (
     MechanismKind,
     SegmentRegressions,

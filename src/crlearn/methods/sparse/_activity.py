@@ -14,6 +14,7 @@ Vector = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 Blocks = tuple[tuple[int, ...], ...]
 
+# None of these was compared with others on fresh worlds.
 _FIRST_WIDTH = 0.1  # of a spike, in standard deviations of a latent
 _MOST_STEPS, _PRECISION = 200, 1e-6
 _LEAST_WIDTH = 1e-4

@@ -30,7 +30,7 @@ _WIDEST, _SMALLEST_SHARE = 0.2, 0.04
 _LARGEST_PEAK = 0.1
 _COMPONENTS_LOOKED_AT, _FEWEST_ROWS = 3, 300
 _SAME_BLOCK = 0.9  # share of the distances from a hyperplane that one block explains
-_MOST_SKEW, _MOST_KURTOSIS = 0.5, 1.0
+_MOST_SKEW, _MOST_KURTOSIS = 0.5, 1.0  # effects, not tests; not measured on fresh worlds
 _NEVER = 0.01  # share of rows of either latent in which both are on, from errors of activity alone
 _LEVEL = 0.01  # of the test whether two latents are alike
 

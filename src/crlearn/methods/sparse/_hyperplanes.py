@@ -33,6 +33,12 @@ from sklearn.exceptions import ConvergenceWarning
 Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
 
+# Affine features, development seeds, not yet fresh ones. Of 300 starts with first widths of 1, at
+# most 4 of ten hyperplanes at the margin (off at three sds, seeds 0 to 2) were found, of 0.35 all;
+# in the middle, with 40 latents, widths of 1 lead there from all starts, of 0.35 from 75% to 81%.
+# Starts at random alone came to MCCs of 0.59 and 0.93 with 50 latents, one and three quarters on;
+# with independent components, and directions orthogonal to the best, to 1. Other numbers here were
+# not compared.
 _MOST_ROWS = 8000
 _FIRST_WIDTHS, _LAST_WIDTH = (0.3, 1.0), 0.1
 _N_WIDTHS, _STEPS_A_WIDTH = 6, 12

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crlearn.flows import Assignment, NodeRegressions, Structure, earlier
-from crlearn.flows._structure import assigned, marginal_gains, named, revised
+from crlearn.flows.interventional._structure import assigned, marginal_gains, named, revised
 from crlearn.graph import best_order
 
 CHAIN = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)

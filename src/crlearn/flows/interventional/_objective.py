@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from crlearn.flows._densities import Densities
 from crlearn.flows._smooth import SmoothFlow
-from crlearn.flows._structure import Assignment, Structure, revised
+from crlearn.flows.interventional._structure import Assignment, Structure, revised
 from crlearn.nets import evaluate
 
 _SOFTENING = 0.01  # of the bend in the features sqrt(t^2 + this)

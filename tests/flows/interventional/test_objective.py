@@ -11,7 +11,7 @@ import pytest
 from crlearn.config import config_context, numerics
 from crlearn.flows import Assignment, InterventionalObjective, SmoothFlow
 from crlearn.flows._densities import Densities
-from crlearn.flows._interventional import Parameters
+from crlearn.flows.interventional._objective import Parameters
 
 N = 3
 SHARES = (0.4, 0.3, 0.2, 0.1)

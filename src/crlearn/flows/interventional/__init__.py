@@ -1,0 +1,1 @@
+"""Environments that intervene on latents: the likelihood, targets and order."""
