@@ -17,7 +17,10 @@ Blocks = tuple[tuple[int, ...], ...]
 # None of these was compared with others on fresh worlds.
 _FIRST_WIDTH = 0.1  # of a spike, in standard deviations of a latent
 _MOST_STEPS, _PRECISION = 200, 1e-6
-_LEAST_WIDTH = 1e-4
+_LEAST_WIDTH = 1e-4  # of a spike or slab, in standard deviations of a latent
+# Of a flow, which leaves some of what is off beside the spike. Ten latents, one on, seed 0: sets of
+# 95.2%, 99.6% and 98.4% of the rows were right with 0.0001, 0.01 and 0.03.
+LEAST_WIDTH_OF_FLOWS = 0.01
 _MOST_ROWS, _MOST_SETS = 10_000, 2000  # that expectation maximisation looks at
 _MOVED_IN_ALL = 1e-3  # share of the rows
 # A latent that is on in fewer of the rows in which another one is off counts as never on there:
@@ -47,10 +50,39 @@ class Activity:
     spreads: Vector
 
     @classmethod
-    def of(cls, Z: Matrix, places: Vector) -> Activity:
-        """Fit spikes next to `places` by expectation maximisation, one latent after the other."""
-        fits = [_spike_and_slab(column, place) for column, place in zip(Z.T, places, strict=True)]
-        return cls(*(np.array(part) for part in zip(*fits, strict=True)))
+    def of(cls, Z: Matrix, places: Vector, least_width: float = _LEAST_WIDTH) -> Activity:
+        """Fit spikes next to `places` by expectation maximisation, for each latent by itself."""
+        scales = Z.std(axis=0)
+        scales = np.where(scales > 0, scales, 1.0)
+        found = cls(
+            np.full_like(scales, 0.5),
+            places,
+            _FIRST_WIDTH * scales,
+            Z.mean(axis=0),
+            scales,
+        )
+        for _ in range(_MOST_STEPS):
+            off = found.probability_of_off(Z)
+            shares = np.clip(off.mean(axis=0), 1 / len(Z), 1 - 1 / len(Z))
+            moved = float(np.abs(shares - found.shares).max())
+            spikes = _weighted_moments(Z, off)
+            slabs = _weighted_moments(Z, 1 - off)
+            found = cls(
+                shares,
+                spikes[0],
+                np.maximum(spikes[1], least_width * scales),
+                slabs[0],
+                np.maximum(slabs[1], least_width * scales),
+            )
+            if moved < _PRECISION:
+                break
+        return found
+
+    def probability_of_off(self, Z: Matrix) -> Matrix:
+        """Return how likely each latent is off at each value."""
+        with np.errstate(over="ignore"):
+            odds = np.exp(self.log_ratios(Z)) * ((1 - self.shares) / self.shares)
+        return 1 / (1 + odds)
 
     def log_ratios(self, Z: Matrix) -> Matrix:
         """Return by how much the slab is likelier than the spike at each value."""
@@ -88,8 +120,9 @@ class Components:
         A latent that is on may have a value near its spike. What then looks like a set of its own
         goes to a more frequent one.
         """
-        ratios = activity.log_ratios(Z[:_MOST_ROWS])
-        sets, counts = np.unique(activity(Z[:_MOST_ROWS]), axis=0, return_counts=True)
+        rows = Z[:: max(1, len(Z) // _MOST_ROWS)]  # from all of them: rows may have an order
+        ratios = activity.log_ratios(rows)
+        sets, counts = np.unique(activity(rows), axis=0, return_counts=True)
         order = np.argsort(-counts, kind="stable")[:_MOST_SETS]
         sets, shares = sets[order], counts[order] / counts[order].sum()
         for _ in range(_MOST_STEPS):
@@ -120,17 +153,17 @@ class Units:
 
     Attributes
     ----------
-    n_values
-        Number of latents with those that are left out.
+    off_values
+        Where all latents are off, with those that are left out.
     kept
-        Which are not.
+        Which are not left out.
     places, spreads
         Of the spikes and slabs of these, before.
     activity
         Of these, after.
     """
 
-    n_values: int
+    off_values: Vector
     kept: NDArray[np.intp]
     places: Vector
     spreads: Vector
@@ -147,7 +180,7 @@ class Units:
             (spikes.means[kept] - places) / spreads,
             np.ones_like(spreads),
         )
-        return cls(len(spikes.shares), kept, places, spreads, activity)
+        return cls(spikes.places, kept, places, spreads, activity)
 
     @property
     def n_latents(self) -> int:
@@ -162,37 +195,23 @@ class Units:
 @stored("decoder/units-of-slabs")
 @dataclass(frozen=True, eq=False)
 class UnitsInverse:
-    """The inverse of `Units`: latents that were left out are off, at zero."""
+    """The inverse of `Units`: latents that were left out are off."""
 
     units: Units
 
     def __call__(self, Z: Matrix) -> Matrix:
         """Return all latents in their own units."""
         units = self.units
-        values = np.zeros((len(Z), units.n_values))
+        values = np.tile(units.off_values, (len(Z), 1))
         values[:, units.kept] = np.asarray(Z, dtype=float) * units.spreads + units.places
         return values
 
 
-def _spike_and_slab(z: Vector, place: float) -> tuple[float, float, float, float, float]:
-    scale = z.std() or 1.0
-    share, width, mean, spread = 0.5, _FIRST_WIDTH * scale, z.mean(), scale
-    for _ in range(_MOST_STEPS):
-        inside = share * np.exp(_log_density(z, place, width))
-        outside = (1 - share) * np.exp(_log_density(z, mean, spread))
-        off = inside / np.maximum(inside + outside, np.finfo(float).tiny)
-        on = 1 - off
-        moved = abs(off.mean() - share)
-        share = float(np.clip(off.mean(), 1 / len(z), 1 - 1 / len(z)))
-        place = float(off @ z / max(off.sum(), 1e-12))
-        width = float(np.sqrt(off @ (z - place) ** 2 / max(off.sum(), 1e-12)))
-        width = max(width, _LEAST_WIDTH * scale)
-        mean = float(on @ z / max(on.sum(), 1e-12))
-        spread = float(np.sqrt(on @ (z - mean) ** 2 / max(on.sum(), 1e-12)))
-        spread = max(spread, _LEAST_WIDTH * scale)
-        if moved < _PRECISION:
-            break
-    return share, place, width, mean, spread
+def _weighted_moments(Z: Matrix, weights: Matrix) -> tuple[Vector, Vector]:
+    """Return mean and standard deviation of each column, with weights for each of its values."""
+    totals = np.maximum(weights.sum(axis=0), 1e-12)
+    means = (weights * Z).sum(axis=0) / totals
+    return means, np.sqrt((weights * (Z - means) ** 2).sum(axis=0) / totals)
 
 
 def _log_density(z: Matrix, mean: float | Vector, scale: float | Vector) -> Matrix:

@@ -54,6 +54,7 @@ from crlearn.methods._reduction import (
     reduce,
 )
 from crlearn.methods.sparse._activity import (
+    LEAST_WIDTH_OF_FLOWS,
     Activity,
     Components,
     Units,
@@ -95,7 +96,7 @@ def sparse_mixture_crl(
         )
         last = FlowMap.plain(stage.params.flow)
         back = FlowInverse(last)
-    units, Z = _in_units_of_slabs(last(rows))
+    units, Z = _in_units_of_slabs(last(rows), stage)
     components = Components.of(Z, units.activity)
     blocks = blocks_of(components)
     checks = latent_checks(Z, components, blocks, seed)
@@ -138,9 +139,11 @@ def _distances(planes: Hyperplanes) -> tuple[LinearEncoder, LinearDecoder]:
     )
 
 
-def _in_units_of_slabs(values: Matrix) -> tuple[Units, Matrix]:
+def _in_units_of_slabs(values: Matrix, stage: FlowStage | None) -> tuple[Units, Matrix]:
     """Put spikes at zero, make slabs as wide as one, and drop latents that are never on."""
-    spikes = Activity.of(values, np.zeros(values.shape[1]))
+    places = np.zeros(values.shape[1])
+    of_flow = {} if stage is None else {"least_width": LEAST_WIDTH_OF_FLOWS}
+    spikes = Activity.of(values, places, **of_flow)
     kept = np.flatnonzero(spikes.shares <= MOST_OFF)
     if not len(kept):  # one value each: all are the same
         kept = np.arange(values.shape[1])
