@@ -77,7 +77,7 @@ def sparse_mixture_crl(
     mixing: MixingName = "piecewise_affine",
     slab: Slab = "auto",
     reduction: ReductionName = "auto",
-    n_steps: int = 6000,
+    n_steps: int = 7500,
     seed: int = 0,
     checkpoint: str | Path | None = None,
 ) -> Result:
@@ -201,7 +201,7 @@ class SparseMixtureCRL(BaseCRL):
         How X with more features than latents is brought to as many numbers as there are latents;
         see `NonlinearInterventionCRL`. Principal components if the mixing is affine.
     n_steps
-        Steps of the training, in four rounds; an autoencoder of images takes twice as many.
+        Steps of the training, in five rounds; an autoencoder of images takes twice as many.
     checkpoint
         File in which the state of the training is kept (one for each round), so that an
         interrupted fit resumes.
@@ -237,7 +237,7 @@ class SparseMixtureCRL(BaseCRL):
         mixing: str = "piecewise_affine",
         slab: str = "auto",
         reduction: str = "auto",
-        n_steps: int = 6000,
+        n_steps: int = 7500,
         checkpoint: str | Path | None = None,
         random_state: Any = None,
     ) -> None:
