@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from crlearn.data import make_sparse_mixture
-from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs import Scaling
 from crlearn.metrics import mcc, r2
 from crlearn.nets import MLP
@@ -280,9 +279,9 @@ def test_goes_on_from_a_checkpoint(tmp_path: Any):
 def test_number_of_latents():
     assert tiny().fit(data().X).result_.n_latents == 4
     assert tiny(n_latents=2).fit(data().X).result_.n_latents == 2
-    twice = np.column_stack([data().X, data().X])
-    with pytest.raises(IdentifiabilityError, match="at most the rank of X, which is 4"):
-        tiny(n_latents=5).fit(twice)
+    more = tiny(n_latents=6).fit(data().X)  # than there are, as in appendix D.8
+    assert more.transform(data().X).shape == (len(data().X), 6)
+    assert more.inverse_transform(more.transform(data().X)).shape == data().X.shape
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,8 @@ def pdgmm(
     """Recover latents that switch off in two stages; see the module's text."""
     scaling = Scaling.of(X)
     rank, column_checks = check_columns(X, scaling, enough=n_latents)
-    n = choose_n_latents(n_latents, rank)
+    of_rank = choose_n_latents(None, rank)
+    n = of_rank if n_latents is None else n_latents
     rows = scaling(X)
     autoencoder = Reconstruction(X.shape[1], n, width)
     trainings = [_trained(autoencoder, rows, n_steps, learning_rate, seed, checkpoint)]
@@ -468,7 +469,7 @@ class PDGMM(BaseCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; None: the rank of X.
+        Number of latents; None: the rank of X. It may be larger than that, as in appendix D.8.
     sparsity_level
         What the mean absolute latent is to come down to, where a latent of size one moves the code
         by one; a level that is out of reach, as the paper's, keeps the multiplier growing.
@@ -496,6 +497,7 @@ class PDGMM(BaseCRL):
     """
 
     _keeps_float32 = True
+    _may_ask_for_too_many = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
         "sparsity_level": [Interval(Real, 0, None, closed="left")],

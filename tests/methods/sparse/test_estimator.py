@@ -111,11 +111,12 @@ def test_a_flow_is_saved_with_its_activity(bent: Any, flow: Any, tmp_path: Path)
 
 @pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
 def test_an_interrupted_fit_goes_on_from_its_checkpoints(bent: Any, tmp_path: Path):
-    """Each round has a file; with these a second fit has nothing left to train."""
+    """Each training has a file; with these a second fit has nothing left to train."""
     X = bent.X[:400]
-    settings: Any = {"slab": "gaussian", "n_steps": 8, "random_state": 0}
+    settings: Any = {"slab": "gaussian", "n_steps": 10, "random_state": 0}
     one = SparseMixtureCRL(**settings, checkpoint=tmp_path / "state").fit(X)
-    files = [f"state.{number}.gaussian" for number in range(4)]
+    files = ["state.0.gaussian", "state.1.gaussian"]
+    files += [f"state.{number}.gaussian.joint" for number in range(1, 5)]
     assert sorted(path.name for path in tmp_path.iterdir()) == files
     other = SparseMixtureCRL(**settings, checkpoint=tmp_path / "state").fit(X)
     np.testing.assert_array_equal(one.transform(X), other.transform(X))
