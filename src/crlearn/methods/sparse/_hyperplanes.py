@@ -186,9 +186,9 @@ def _distinct(normals: Matrix, scores: Vector) -> list[int]:
 def _best_together(normals: Matrix, scores: Vector, wanted: int) -> tuple[list[int], float]:
     """Return hyperplanes whose sum of scores and log volume is large, and this sum.
 
-    A combination of two latents that are seldom on is off nearly as often as either of them: with
-    both scores alone it is chosen in the place of a third. The best hyperplanes of new directions
-    are the start; then single ones are exchanged as long as the sum rises.
+    A combination of two latents that are seldom on is off nearly as often as either of them: by
+    scores alone it may be chosen in the place of a third latent. The best hyperplanes of new
+    directions are the start; then single ones are exchanged as long as the sum rises.
     """
     chosen = _new_directions(normals, scores, wanted)
     if len(chosen) < normals.shape[1]:
