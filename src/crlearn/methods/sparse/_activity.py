@@ -17,7 +17,7 @@ Blocks = tuple[tuple[int, ...], ...]
 # None of these was compared with others on fresh worlds.
 _FIRST_WIDTH = 0.1  # of a spike, in standard deviations of a latent
 _MOST_STEPS, _PRECISION = 200, 1e-6
-_LEAST_WIDTH = 1e-4  # of a spike or slab, in standard deviations of a latent
+LEAST_WIDTH = 1e-4  # of a spike or slab, in standard deviations of a latent
 # Of a flow, which leaves some of what is off beside the spike. Ten latents, one on, seed 0: sets of
 # 95.2%, 99.6% and 98.4% of the rows were right with 0.0001, 0.01 and 0.03.
 LEAST_WIDTH_OF_FLOWS = 0.01
@@ -50,7 +50,7 @@ class Activity:
     spreads: Vector
 
     @classmethod
-    def of(cls, Z: Matrix, places: Vector, least_width: float = _LEAST_WIDTH) -> Activity:
+    def of(cls, Z: Matrix, places: Vector, least_width: float = LEAST_WIDTH) -> Activity:
         """Fit spikes next to `places` by expectation maximisation, for each latent by itself."""
         scales = Z.std(axis=0)
         scales = np.where(scales > 0, scales, 1.0)

@@ -54,6 +54,7 @@ from crlearn.methods._reduction import (
     reduce,
 )
 from crlearn.methods.sparse._activity import (
+    LEAST_WIDTH,
     LEAST_WIDTH_OF_FLOWS,
     Activity,
     Components,
@@ -141,9 +142,8 @@ def _distances(planes: Hyperplanes) -> tuple[LinearEncoder, LinearDecoder]:
 
 def _in_units_of_slabs(values: Matrix, stage: FlowStage | None) -> tuple[Units, Matrix]:
     """Put spikes at zero, make slabs as wide as one, and drop latents that are never on."""
-    places = np.zeros(values.shape[1])
-    of_flow = {} if stage is None else {"least_width": LEAST_WIDTH_OF_FLOWS}
-    spikes = Activity.of(values, places, **of_flow)
+    least_width = LEAST_WIDTH if stage is None else LEAST_WIDTH_OF_FLOWS
+    spikes = Activity.of(values, np.zeros(values.shape[1]), least_width)
     kept = np.flatnonzero(spikes.shares <= MOST_OFF)
     if not len(kept):  # one value each: all are the same
         kept = np.arange(values.shape[1])

@@ -47,12 +47,12 @@ class Round:
 
 # The first round has small steps: slabs are compared after it, and while outputs are near to the
 # rows the better likelihood belongs to the better slab.
-# Then noise is as large once more, in two ways. Large steps of independent latents come from afar:
-# behind three layers with slopes of 0.2 to 0.4 and biases (ten latents, development seeds 0 and 1,
-# R2 of x 0.78 and 0.76) the MCC was 0.990 after them, 0.91 after those of joint latents. But where
+# Then noise is as large once more, in two ways (ten latents, development seeds). Large steps of
+# independent latents come from afar: behind three layers with slopes of 0.2 to 0.4 and biases
+# (seed 0, R2 of x 0.78) the MCC was 0.990 after them, 0.91 after those of joint latents. But where
 # latents depend on each other they draw the flow away: R2s of 0.95 and 0.924 for a block of six
-# latents (seed 0) and three edges a latent (seed 2), 0.995 and 0.979 with joint latents. The one is
-# kept after which latents switch off more sharply.
+# latents (seed 0) and three edges a latent (seed 2), 0.995 and 0.963 with joint latents. The one is
+# kept after which latents switch off more sharply: right in the first two, wrong in the third.
 # Independent latents are drawn away from hyperplanes where many are on (three quarters, seed 2:
 # from 0.994 to 0.955 in a round, and back by the search after it): the search is also done at the
 # end.
