@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,12 @@ def test_real_numbers_are_the_same_images(learned: ImageAutoencoder):
     assert fine.n_latents == 2
     assert fine.inverse(fine(IMAGES[:5] / 255)).max() <= 1
     np.testing.assert_allclose(fine(IMAGES / np.float32(255)), coarse(IMAGES), atol=1e-2)
+
+
+def test_codes_are_of_an_image_alone_not_of_what_rests_in_others(learned: ImageAutoencoder):
+    np.testing.assert_array_equal(
+        replace(learned, mean=np.zeros_like(learned.mean))(IMAGES[:9]), learned(IMAGES[:9])
+    )
 
 
 def test_any_convolutions_can_be_taken():

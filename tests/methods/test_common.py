@@ -87,7 +87,7 @@ AS_CONSTRUCTED: list[Any] = [
     MultiNodeCRL(),
     NonlinearInterventionCRL(n_steps=5, n_restarts=1),
     LatentANM(n_steps=5, n_restarts=1),
-    SparseMixtureCRL(n_steps=3),
+    SparseMixtureCRL(slab="gaussian", n_steps=3),
     ObservationalCRL(n_starts=2),
     EmpiricalBayesCRL(),
     StructuralPriorCRL(n_steps=5, n_restarts=1),
