@@ -183,10 +183,9 @@ def _climb(rows: Matrix, normals: Matrix, rng: np.random.Generator) -> tuple[Mat
         gradient = -((first.T @ rows) - first.sum(axis=0)[:, None] * centre)
         gradient -= (gradient * normals).sum(axis=1, keepdims=True) * normals
         curvature = np.abs((first * distances).sum(axis=0) - total) / h
-        steps = gradient / np.maximum(curvature, np.finfo(rows.dtype).tiny)[:, None]
-        lengths = np.linalg.norm(steps, axis=1, keepdims=True)
-        steps *= np.minimum(1, _LONGEST_STEP / np.maximum(lengths, _LONGEST_STEP))
-        normals = _unit(normals + steps)
+        for_longest = np.linalg.norm(gradient, axis=1) / _LONGEST_STEP
+        divisor = np.maximum(np.maximum(curvature, for_longest), np.finfo(rows.dtype).tiny)
+        normals = _unit(normals + gradient / divisor[:, None])
         offsets = (normals * centre).sum(axis=1)
     return normals, offsets
 
