@@ -33,9 +33,9 @@ Sees = Literal["positions", "any"]
 #
 # Images are seen around one colour. Around the mean image the codes of balls that rest in half of
 # the images folded: in one of four worlds of two balls (15,000 steps, seeds 0 to 3) y of one ball
-# had an R2 of 0.13 by a linear regression, around one colour 0.996 after 1,500 steps; of four balls
-# (seed 2) two folded, and with noise on the codes, too, that became less; around one colour all had
-# R2s of 0.97 and more after 4,500 steps.
+# had an R2 of 0.13 by a linear regression, around one colour 0.996 after 1,500 steps; three of four
+# balls folded (seed 2; two with noise on the codes that became less), around one colour all had R2s
+# of 0.97 and more after 4,500 steps.
 _BATCH, _STEP = 64, 3e-3
 _PIXELS = 256  # that a step looks at in each image
 _WIDTH = 16  # channels of the first convolution

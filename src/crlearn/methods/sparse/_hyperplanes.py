@@ -43,8 +43,9 @@ Vector = NDArray[np.floating]
 # best map; seeds 0 to 4), rows behind ten layers (75% on, seed 2) to 0.79, with them to 0.976 and
 # 0.92. With all new directions orthogonal to any of those chosen, one of 100 latents (three
 # quarters on) was missed in 3 of 5 worlds, one of 40 (with noise) in 2 of 10; with all of them
-# orthogonal to all but the last, in 0 of 5 and 1 of 5; with half and half in 1 of 5 and 0 of 10, in
-# 0 of 5 with three rounds without gain, not two. Other numbers here were not compared.
+# orthogonal to all but the last, in 0 of 5 and 1 of 5; with half and half two in 1 of 5 and none in
+# 10. These two are found with three rounds without gain, not two. Other numbers here were not
+# compared.
 _MOST_ROWS, _ROWS_A_LATENT = 8000, 200  # the larger of the two
 _FIRST_WIDTHS, _LAST_WIDTH = (0.3, 1.0), 0.1
 _N_WIDTHS, _STEPS_A_WIDTH = 6, 12
@@ -152,7 +153,10 @@ def _new_normals(best: Matrix, n: int, n_starts: int, rng: np.random.Generator) 
 def _orthogonal_to_first(
     normals: Matrix, n_free: NDArray[np.integer], rng: np.random.Generator
 ) -> Matrix:
-    """Return a random direction in as many dimensions as each of `n_free` says."""
+    """Return a random direction for each of `n_free`: all but so many dimensions are left out.
+
+    Those left out are spanned by the first normals.
+    """
     n = normals.shape[1]
     basis = np.linalg.qr(normals.T, mode="complete")[0]
     coefficients = rng.standard_normal((len(n_free), n))
