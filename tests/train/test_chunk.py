@@ -8,12 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from crlearn.config import config_context, numerics
 from crlearn.train._chunk import (
     Feed,
     Plan,
+    _step_size,
     fresh_state,
     put_together,
     run_chunk,
@@ -43,7 +45,7 @@ def feed(n_steps: int) -> Feed:
 
 def test_flat_weights_have_the_form_of_the_objective():
     keys = jax.random.split(jax.random.key(0), 3)
-    state = fresh_state(Quadratic(), PLAN, keys)
+    state = fresh_state(Quadratic(), keys)
     assert [vector.shape for vector in state.weights] == [(3, 7)]
     for i, key in enumerate(keys):
         expected = Quadratic().init(key)
@@ -52,15 +54,46 @@ def test_flat_weights_have_the_form_of_the_objective():
 
 
 def test_the_first_step_of_adam_is_the_warm_up_step_against_the_gradient():
-    state = fresh_state(Quadratic(), PLAN, jax.random.split(jax.random.key(0), 1))
+    state = fresh_state(Quadratic(), jax.random.split(jax.random.key(0), 1))
     after, _ = run_chunk(Quadratic(), PLAN, state, feed(1))
     step = np.asarray(after.weights[0] - state.weights[0])
     np.testing.assert_allclose(step, -0.001 * np.sign(state.weights[0]), rtol=1e-3)
 
 
+@pytest.mark.parametrize("total_steps", [1, 15, 100, 3000])
+def test_steps_are_those_of_the_schedule_of_optax(total_steps: int):
+    plan = PLAN._replace(total_steps=total_steps)
+    warmup = min(100, total_steps // 10)
+    schedule = optax.warmup_cosine_decay_schedule(
+        init_value=1e-3,
+        peak_value=1e-2,
+        warmup_steps=warmup,
+        decay_steps=max(total_steps, warmup + 1),
+        end_value=2e-4,
+    )
+    steps = jnp.arange(total_steps + 3)
+    np.testing.assert_allclose(_step_size(plan, steps), schedule(steps), rtol=1e-4)
+
+
+def test_trainings_with_other_numbers_share_a_program():
+    compiled = []
+
+    @dataclass(frozen=True)
+    class Counting(Quadratic):
+        def loss(self, params: Any, batch: Any, key: Any, progress: Any) -> Any:
+            compiled.append(1)
+            return super().loss(params, batch, key, progress)
+
+    state = fresh_state(Counting(), jax.random.split(jax.random.key(0), 1))
+    run_chunk(Counting(), PLAN, state, feed(2))
+    n_times = len(compiled)
+    run_chunk(Counting(), Plan(0.5, 1.0, 7), state, feed(2))
+    assert len(compiled) == n_times > 0
+
+
 def test_one_restart_and_many_agree():
     keys = jax.random.split(jax.random.key(0), 3)
-    many = fresh_state(Quadratic(), PLAN, keys)
+    many = fresh_state(Quadratic(), keys)
     one = jax.tree.map(lambda leaf: leaf[:1], many)
     after_many, losses_many = run_chunk(Quadratic(), PLAN, many, feed(5))
     after_one, losses_one = run_chunk(Quadratic(), PLAN, one, feed(5))
@@ -69,7 +102,7 @@ def test_one_restart_and_many_agree():
 
 
 def test_best_weights_are_those_of_the_lowest_held_out_loss():
-    state = fresh_state(Quadratic(), PLAN, jax.random.split(jax.random.key(0), 2))
+    state = fresh_state(Quadratic(), jax.random.split(jax.random.key(0), 2))
     after, losses = run_chunk(Quadratic(), PLAN, state, feed(5))
     np.testing.assert_array_equal(after.best_loss, losses.held_out)
     np.testing.assert_array_equal(after.best_weights[0], after.weights[0])
@@ -116,7 +149,7 @@ class Mixed:
 def test_leaves_keep_their_types_and_those_that_are_no_weights_stay(precision: Any):
     with config_context(precision=precision), numerics():
         keys = jax.random.split(jax.random.key(0), 2)
-        state = fresh_state(Mixed(), PLAN, keys)
+        state = fresh_state(Mixed(), keys)
         after, losses = run_chunk(Mixed(), PLAN, state, feed(20))
         for i, key in enumerate(keys):
             before = Mixed().init(key)
@@ -136,7 +169,7 @@ def test_leaves_keep_their_types_and_those_that_are_no_weights_stay(precision: A
 
 def test_restarts_take_starts_in_turn():
     starts = [Mixed().init(jax.random.key(seed)) for seed in (7, 8)]
-    started = starting_at(Mixed(), PLAN, starts, 3)
+    started = starting_at(Mixed(), starts, 3)
     for row, params in enumerate([*starts, starts[0]]):
         one = jax.tree.map(lambda leaf: leaf[row], (started.weights, started.fixed))  # noqa: B023
         found = put_together(Mixed(), *one)
@@ -144,13 +177,13 @@ def test_restarts_take_starts_in_turn():
         np.testing.assert_array_equal(found.order, params.order)
     assert not np.array_equal(starts[0].double, starts[1].double)
     jax.tree.map(np.testing.assert_array_equal, started.best_weights, started.weights)
-    drawn = fresh_state(Mixed(), PLAN, jax.random.split(jax.random.key(0), 3))
+    drawn = fresh_state(Mixed(), jax.random.split(jax.random.key(0), 3))
     same_form = lambda one, other: one.shape == other.shape and one.dtype == other.dtype  # noqa: E731
     assert jax.tree.all(jax.tree.map(same_form, started, drawn))
 
 
 def test_another_structure_for_one_restart():
-    state = fresh_state(Mixed(), PLAN, jax.random.split(jax.random.key(0), 2))
+    state = fresh_state(Mixed(), jax.random.split(jax.random.key(0), 2))
     state = state._replace(best_loss=jnp.ones(2), stale_chunks=jnp.ones(2, int))
     one = jax.tree.map(lambda leaf: leaf[1], (state.weights, state.fixed))
     params = put_together(Mixed(), *one)
@@ -178,7 +211,7 @@ class Distance:
 def test_held_out_loss_in_parts_of_one_size_is_that_of_all_rows_but_a_few(n_rows: int):
     rows = jax.random.normal(jax.random.key(2), (n_rows, 1))
     one = feed(1)._replace(held_out_rows=rows)
-    state = fresh_state(Distance(), PLAN, jax.random.split(jax.random.key(0), 1))
+    state = fresh_state(Distance(), jax.random.split(jax.random.key(0), 1))
     after, losses = run_chunk(Distance(), PLAN, state, one)
     n_parts = -(-n_rows // 16)
     used = rows[: n_rows - n_rows % n_parts]
@@ -195,6 +228,6 @@ def test_held_out_rows_are_never_seen_all_at_once():
             sizes.append(len(batch))
             return super().loss(params, batch, key, progress)
 
-    state = fresh_state(Watched(), PLAN, jax.random.split(jax.random.key(0), 1))
+    state = fresh_state(Watched(), jax.random.split(jax.random.key(0), 1))
     run_chunk(Watched(), PLAN, state, feed(1)._replace(held_out_rows=jnp.ones((1003, 1))))
     assert max(sizes) <= 4 * 4

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
@@ -60,11 +61,14 @@ class Revising(Objective, Protocol):
 
 
 class Plan(NamedTuple):
-    """What a compiled chunk depends on besides the objective and the shapes of its arrays."""
+    """How steps are taken; trainings that differ in these numbers share compiled programs."""
 
     learning_rate: float
     clip_norm: float
     total_steps: int
+
+
+_NO_PLAN = Plan(1.0, 1.0, 1)  # an optimizer before its first step depends on none
 
 
 class State(NamedTuple):
@@ -131,33 +135,31 @@ class Losses(NamedTuple):
 _UNOPTIMISED = {"xla_backend_optimization_level": 0}
 
 
-@partial(jax.jit, static_argnames=("objective", "plan"), compiler_options=_UNOPTIMISED)
-def fresh_state(objective: Objective, plan: Plan, keys: Key[Array, " restarts"]) -> State:
+@partial(jax.jit, static_argnames="objective", compiler_options=_UNOPTIMISED)
+def fresh_state(objective: Objective, keys: Key[Array, " restarts"]) -> State:
     """Draw the weights of every restart."""
-    return _state(plan, *jax.vmap(lambda key: _taken_apart(_drawn(objective, key)))(keys))
+    return _state(*jax.vmap(lambda key: _taken_apart(_drawn(objective, key)))(keys))
 
 
-def starting_at(
-    objective: Objective, plan: Plan, starts: Sequence[Params], n_restarts: int
-) -> State:
+def starting_at(objective: Objective, starts: Sequence[Params], n_restarts: int) -> State:
     """Give each restart the weights of a start; they take these in turn."""
     rows = [_taken_apart(_as_drawn(objective, params)) for params in starts]
     taken = [rows[number % len(rows)] for number in range(n_restarts)]
-    return _given_state(plan, *jax.tree.map(lambda *leaves: jnp.stack(leaves), *taken))
+    return _given_state(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *taken))
 
 
-@partial(jax.jit, static_argnames="plan")
-def _given_state(plan: Plan, weights: Weights, fixed: PyTree[AnyArray]) -> State:
-    return _state(plan, weights, fixed)
+@jax.jit
+def _given_state(weights: Weights, fixed: PyTree[AnyArray]) -> State:
+    return _state(weights, fixed)
 
 
-def _state(plan: Plan, weights: Weights, fixed: PyTree[AnyArray]) -> State:
+def _state(weights: Weights, fixed: PyTree[AnyArray]) -> State:
     """Return restarts with these weights before their first step."""
     n_restarts = len(weights[0])
     return State(
         weights=weights,
         fixed=fixed,
-        optimizer=jax.vmap(_optimizer(plan).init)(weights),
+        optimizer=jax.vmap(_optimizer(_NO_PLAN).init)(weights),
         best_weights=weights,
         best_loss=jnp.full(n_restarts, jnp.inf, float),
         stale_chunks=jnp.zeros(n_restarts, int),
@@ -168,7 +170,7 @@ def _state(plan: Plan, weights: Weights, fixed: PyTree[AnyArray]) -> State:
     )
 
 
-@partial(jax.jit, static_argnames=("objective", "plan"))
+@partial(jax.jit, static_argnames="objective")
 def run_chunk(objective: Objective, plan: Plan, state: State, feed: Feed) -> tuple[State, Losses]:
     """Advance every restart by one step a minibatch."""
     advance = partial(_advance_one_restart, objective, plan, feed)
@@ -260,15 +262,22 @@ def _all_finite(weights: Weights) -> Bool[Array, ""]:
 
 
 def _optimizer(plan: Plan) -> optax.GradientTransformation:
-    warmup = min(100, plan.total_steps // 10)
-    schedule = optax.warmup_cosine_decay_schedule(
-        init_value=plan.learning_rate / 10,
-        peak_value=plan.learning_rate,
-        warmup_steps=warmup,
-        decay_steps=max(plan.total_steps, warmup + 1),
-        end_value=plan.learning_rate / 50,
+    return optax.chain(
+        optax.clip_by_global_norm(plan.clip_norm), optax.adam(partial(_step_size, plan), b2=0.99)
     )
-    return optax.chain(optax.clip_by_global_norm(plan.clip_norm), optax.adam(schedule, b2=0.99))
+
+
+def _step_size(plan: Plan, step: ArrayLike) -> Float[Array, "*steps"]:
+    """Return a size that rises for some steps and falls along a cosine.
+
+    As `optax.warmup_cosine_decay_schedule`, whose numbers must be known when it is compiled.
+    """
+    step = jnp.asarray(step)
+    warmup = jnp.minimum(100, plan.total_steps // 10)
+    rising = 0.1 + 0.9 * step / jnp.maximum(warmup, 1)
+    share = (step - warmup) / jnp.maximum(plan.total_steps - warmup, 1)
+    falling = 0.02 + 0.98 * 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(share, 1)))
+    return plan.learning_rate * jnp.where(step < warmup, rising, falling)
 
 
 def _steps_taken(optimizer: optax.OptState) -> Int[Array, ""]:

@@ -320,10 +320,10 @@ class _Run:
         n_restarts = self.settings.n_restarts
         if self.first is not None:
             starts = self.first if isinstance(self.first, list) else [self.first]
-            state = _chunk.starting_at(self.objective, self.plan, starts, n_restarts)
+            state = _chunk.starting_at(self.objective, starts, n_restarts)
         else:
             keys = jax.random.split(self.draw_key, n_restarts)
-            state = _chunk.fresh_state(self.objective, self.plan, keys)
+            state = _chunk.fresh_state(self.objective, keys)
         return jax.device_get(state)
 
     def _minibatches(self, chunk: int) -> Int[Array, "steps batch"]:
