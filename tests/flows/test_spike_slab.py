@@ -79,8 +79,8 @@ def test_a_mixture_of_one_component_is_a_gaussian(prior: SpikeSlab):
 @pytest.mark.parametrize("joint", [False, True])
 def test_the_loss_is_that_of_noisy_rows(joint: bool):
     """Noise is at its first level when training begins, and at its last when it has settled."""
-    objective = SpikeSlabObjective(2, 0.3, 0.1, joint=joint, n_blocks=1)
-    params = objective.init(jax.random.key(0))
+    objective = SpikeSlabObjective(2, joint=joint, n_blocks=1)
+    params = objective.init(jax.random.key(0))._replace(noises=jnp.array([0.3, 0.1]))
     rows, key = jnp.asarray(RNG.normal(size=(6, 1, 2))), jax.random.key(1)
     for progress, noise in ((0.0, 0.3), (0.8, 0.1), (1.0, 0.1)):
         noisy = rows[:, 0] + noise * jax.random.normal(key, (6, 2), rows.dtype)
@@ -89,6 +89,16 @@ def test_the_loss_is_that_of_noisy_rows(joint: bool):
         expected = -(density(z, jnp.asarray(noise)) + log_determinant).mean()
         found = objective.loss(params, rows, key, jnp.asarray(progress))
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_noises_are_not_trained():
+    objective = SpikeSlabObjective(2, n_blocks=1)
+    params = objective.init(jax.random.key(0))
+    rows, key = jnp.asarray(RNG.normal(size=(6, 1, 2))), jax.random.key(1)
+    gradient = jax.grad(
+        lambda noises: objective.loss(params._replace(noises=noises), rows, key, jnp.asarray(0.5))
+    )(params.noises)
+    np.testing.assert_array_equal(gradient, 0.0)
 
 
 def test_objectives_are_compared_by_value():

@@ -110,10 +110,21 @@ class SpikeSlab(eqx.Module):
 
 
 class SpikeSlabParameters(NamedTuple):
-    """What is trained."""
+    """What is trained, and noises that are not.
+
+    Attributes
+    ----------
+    flow, prior
+        The encoder and the densities of its outputs.
+    noises
+        Standard deviations of what is added to the rows, which have unit variances, at the start
+        of a training and at its end. They are here and not in the objective: trainings that differ
+        in them share compiled programs.
+    """
 
     flow: SmoothFlow
     prior: SpikeSlab
+    noises: Float[AnyArray, " ends"]
 
 
 @dataclass(frozen=True)
@@ -124,8 +135,6 @@ class SpikeSlabObjective:
     ----------
     n_latents
         Number of latents.
-    first_noise, last_noise
-        Standard deviation of what is added to the rows, which have unit variances.
     joint
         Whether latents that are on are Gaussian together.
     n_components
@@ -137,8 +146,6 @@ class SpikeSlabObjective:
     """
 
     n_latents: int
-    first_noise: float = 0.2
-    last_noise: float = 0.03
     joint: bool = False
     n_components: int = 12
     n_blocks: int = 4
@@ -151,6 +158,7 @@ class SpikeSlabObjective:
         return SpikeSlabParameters(
             SmoothFlow.random(flow_key, self.n_latents, self.n_blocks, self.n_units),
             SpikeSlab.random(prior_key, self.n_latents, self.n_components),
+            jnp.array([0.2, 0.03]),
         )
 
     def loss(
@@ -163,7 +171,8 @@ class SpikeSlabObjective:
         """Return minus the mean log-likelihood of the rows and fresh noise."""
         rows = batch.reshape(-1, batch.shape[-1])
         share = jnp.clip(progress / self.settled, 0, 1)
-        noise = self.first_noise * (self.last_noise / self.first_noise) ** share
+        first, last = jax.lax.stop_gradient(jnp.asarray(params.noises))
+        noise = first * (last / first) ** share
         noisy = rows + noise * jax.random.normal(key, rows.shape, rows.dtype)
         z, log_determinant = params.flow.forward(noisy)
         density = params.prior.together if self.joint else params.prior.independent

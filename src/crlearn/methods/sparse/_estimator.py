@@ -201,7 +201,8 @@ class SparseMixtureCRL(BaseCRL):
         How X with more features than latents is brought to as many numbers as there are latents;
         see `NonlinearInterventionCRL`. Principal components if the mixing is affine.
     n_steps
-        Steps of the training, in five rounds; an autoencoder of images takes twice as many.
+        Steps of five rounds of training, some of which are done in several ways or repeated while
+        they gain; an autoencoder of images takes twice as many.
     checkpoint
         File in which the state of the training is kept (one for each round), so that an
         interrupted fit resumes.
