@@ -25,7 +25,7 @@ print(world)
 # All estimators have the same interface. `IVAE` needs the environment of each row, the baselines
 # ignore it.
 models = {
-    "IVAE": IVAE(n_latents=3, max_epochs=100, random_state=0),
+    "IVAE": IVAE(n_latents=3, max_epochs=200, random_state=0),
     "ICABaseline": ICABaseline(n_latents=3, random_state=0),
     "PCABaseline": PCABaseline(n_latents=3),
 }

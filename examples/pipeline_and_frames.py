@@ -36,7 +36,7 @@ print(table.groupby("batch").mean().round(2).head(3))
 # latents come back as a data frame with the index of the input.
 pipeline = make_pipeline(
     VarianceThreshold(),
-    IVAE(n_latents=3, max_epochs=100, random_state=0),
+    IVAE(n_latents=3, max_epochs=200, random_state=0),
 ).set_output(transform="pandas")
 features = table.drop(columns="batch")
 pipeline.fit(features, table["batch"])
