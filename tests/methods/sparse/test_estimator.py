@@ -115,8 +115,8 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoints(bent: Any, tmp_path: Pa
     X = bent.X[:400]
     settings: Any = {"slab": "gaussian", "n_steps": 10, "random_state": 0}
     one = SparseMixtureCRL(**settings, checkpoint=tmp_path / "state").fit(X)
-    files = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert {"state.first_steps.gaussian", "state.last_steps.3.way_1"} < set(files)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"state.first_steps.gaussian", "state.last_steps.3.way_1"} < files
     assert len(files) == 8  # two rounds of large steps, and both ways in the first of the last
     other = SparseMixtureCRL(**settings, checkpoint=tmp_path / "state").fit(X)
     np.testing.assert_array_equal(one.transform(X), other.transform(X))

@@ -204,7 +204,7 @@ class SparseMixtureCRL(BaseCRL):
         Steps of five rounds of training, some of which are done in several ways or repeated while
         they gain; an autoencoder of images takes twice as many.
     checkpoint
-        File in which the state of the training is kept (one for each round), so that an
+        File in which the state of the training is kept (one for each training), so that an
         interrupted fit resumes.
     random_state
         Seed of the search, flows, batches and held-out rows.

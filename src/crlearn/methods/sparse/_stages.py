@@ -50,9 +50,9 @@ class Round:
 # Small steps: they straighten what is bent a little, whatever latents are.
 FIRST = Round((0.2, 0.1), 2e-3)
 # Then noise is as large once more, in two ways. Large steps of independent latents come from afar:
-# behind three layers with slopes of 0.2 to 0.4 and biases, where x has an R2 of 0.65 to 0.83, MCCs
-# of eight worlds of ten latents were 0.46 to 0.81 after the first round and 0.67 to 0.99 after this
-# one (0.51 to 0.90 with joint latents); four such rounds brought all of them to 0.956 to 0.994. But
+# behind three layers with slopes of 0.2 to 0.4 and biases, MCCs of eight worlds of ten latents
+# (development seeds) were 0.53 to 0.81 after the first round and 0.67 to 0.99 after this one (0.51
+# to 0.90 with joint latents); four such rounds brought all of them to 0.956 to 0.994. But
 # where latents depend on each other they draw the flow away: R2s of 0.954 and 0.923 for a block of
 # six latents and three edges a latent, 0.996 and 0.963 with joint latents. Both ways go on, and
 # after the next round the one is kept in which latents switch off more sharply: widths of spikes
