@@ -67,6 +67,13 @@ class LinearEncoder:
         return (np.asarray(X, dtype=float) - self.offset) @ self.matrix.T
 
 
+class _Affine(Protocol):
+    @property
+    def offset(self) -> NDArray[np.floating]: ...
+
+    def __call__(self, X: NDArray[np.floating], /) -> NDArray[np.floating]: ...
+
+
 @stored("decoder/linear")
 @dataclass(frozen=True, eq=False)
 class LinearDecoder:
@@ -76,7 +83,7 @@ class LinearDecoder:
     offset: NDArray[np.floating]
 
     @classmethod
-    def undoing(cls, encoder: LinearEncoder, X: NDArray[np.floating]) -> LinearDecoder:
+    def undoing(cls, encoder: _Affine, X: NDArray[np.floating]) -> LinearDecoder:
         """Return the regression of the observations on their latents.
 
         The encoder alone does not say where in feature space its latents live: a pseudo-inverse

@@ -9,7 +9,6 @@ from crlearn.inputs import (
     components_of,
     in_readable_units,
     read_environments,
-    span_of_targets,
 )
 from crlearn.result import Check
 
@@ -98,16 +97,3 @@ def test_noise_beside_the_weakest_direction_is_what_counts(noise: float, passed:
 def test_fewer_latents_than_dimensions_of_exact_features():
     _, rank, _ = components_of(measured(0.0), None)
     assert rank.check(2).passed is False
-
-
-@pytest.mark.parametrize(("noise", "n_latents"), [(0.0, 3), (0.3, 2)])
-def test_the_number_of_latents_is_the_rank_if_it_stands_out(noise: float, n_latents: int):
-    """Two targets: where noise fills all dimensions, they are the limit."""
-    span, checks = span_of_targets(measured(noise), None, 2)
-    assert span.n_latents == n_latents
-    assert [check.name for check in checks] == ["columns vary", "rank of X"]
-    assert checks[1].passed is (noise == 0)
-
-
-def test_a_number_of_latents_that_was_asked_for_is_taken():
-    assert span_of_targets(measured(0.3), 4, 2)[0].n_latents == 4

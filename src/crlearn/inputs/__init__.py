@@ -24,6 +24,7 @@ from crlearn.inputs._known import (
     single_targets,
 )
 from crlearn.inputs._measurement import Measurement, measure
+from crlearn.inputs._signal import NoiseName, Signal, read_signal
 from crlearn.inputs._span import (
     Scaling,
     check_columns,
@@ -31,7 +32,6 @@ from crlearn.inputs._span import (
     choose_n_latents,
     components_of,
     in_readable_units,
-    span_of_targets,
     whitening,
 )
 
@@ -40,7 +40,9 @@ __all__ = [
     "Environments",
     "KnownDomains",
     "Measurement",
+    "NoiseName",
     "Scaling",
+    "Signal",
     "by_environment",
     "check_columns",
     "check_enough_rows",
@@ -60,11 +62,11 @@ __all__ = [
     "read_environments",
     "read_graph",
     "read_mixing",
+    "read_signal",
     "read_weights",
     "reference_first",
     "reference_of",
     "single_targets",
-    "span_of_targets",
     "unused_label_checks",
     "whitening",
 ]

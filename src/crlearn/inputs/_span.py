@@ -253,20 +253,6 @@ def components_of(
     return span, Rank(components.variances, n_varying, len(X)), checks
 
 
-def span_of_targets(
-    X: NDArray[np.floating], n_latents: int | None, n_targets: int
-) -> tuple[LinearEncoder, tuple[Check, ...]]:
-    """Return the map to the span of the mixing, and checks.
-
-    Without a number of latents the rank is taken, if it stands out; else measurement noise fills
-    all dimensions, and what interventions can tell apart is the limit.
-    """
-    span, rank, checks = components_of(X, n_latents)
-    if n_latents is None and not rank.stands_out:
-        span = LinearEncoder(span.matrix[:n_targets], span.offset)
-    return span, (*checks, rank.check(span.n_latents))
-
-
 def _components(X: NDArray[np.floating], scaling: Scaling, n_latents: int | None) -> Components:
     """Return the principal components of the columns; of the rows if they are fewer, but many."""
     if is_wide(X.shape):

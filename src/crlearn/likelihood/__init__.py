@@ -13,6 +13,7 @@ from crlearn.likelihood.domains._checks import domain_checks, sign_check
 from crlearn.likelihood.domains._model import DomainLikelihood
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains
+from crlearn.likelihood.interventional._noise import moments_behind
 from crlearn.likelihood.interventional._search import fit_interventional, fit_linear
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
 from crlearn.likelihood.nodes._linear import LinearModel
@@ -39,6 +40,7 @@ __all__ = [
     "fit_observational",
     "grouped_targets",
     "mechanisms_of",
+    "moments_behind",
     "pools_of",
     "sign_check",
     "some_rows",

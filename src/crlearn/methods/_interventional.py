@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from crlearn.inputs import Environments
+from crlearn.inputs import Environments, Signal
 from crlearn.likelihood import FITS, Dependence, Fit, Moments
 from crlearn.result import Check
 
@@ -22,9 +21,12 @@ _INVISIBLE = 0.01
 _TOLERATED = 0.05
 
 
-def blamed(mechanisms: Mechanisms, column_checks: Sequence[Check]) -> Mechanisms:
-    """Return which mechanisms to fit: nonlinear ones are no remedy for noise in the features."""
-    is_exact = all(check.passed for check in column_checks)
+def blamed(mechanisms: Mechanisms, signal: Signal) -> Mechanisms:
+    """Return which mechanisms to fit: nonlinear ones are no remedy for what X has beside latents.
+
+    Noise that is taken off is none to blame.
+    """
+    is_exact = all(check.passed is not False for check in signal.checks)
     return mechanisms if is_exact or mechanisms != "auto" else "linear"
 
 
@@ -104,9 +106,10 @@ def far_rows_check(
     return (Check(name, not far.matter, f"{said}; without them the answer is {without}"),)
 
 
-def fit_details(fit: Fit) -> dict[str, Any]:
-    """Return what the record of a fit says of its model."""
+def fit_details(fit: Fit, signal: Signal) -> dict[str, Any]:
+    """Return what the record of a fit says of its model, and of the noise of the features."""
     return {
+        **({} if signal.noise is None else {"noise_variances": signal.feature_noise}),
         "mechanisms": fit.mechanisms,
         "noise": "any" if fit.any_noise else "gaussian",
         "score": fit.score,

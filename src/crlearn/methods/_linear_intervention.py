@@ -43,20 +43,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import StrOptions
 
-from crlearn.base import BaseCRL
 from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
+    NoiseName,
     by_environment,
     check_environment_sizes,
     distinct_targets,
-    in_readable_units,
     names_after,
     read_environments,
+    read_signal,
     reference_first,
     reference_of,
     single_targets,
-    span_of_targets,
 )
 from crlearn.likelihood import Moments, fit_interventional, grouped_targets, pools_of
 from crlearn.methods._alternatives import alternatives_of, determination_check
@@ -67,6 +66,7 @@ from crlearn.methods._interventional import (
     fit_details,
     visibility_check,
 )
+from crlearn.methods._measured import MeasuredCRL, encoder_of
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]
@@ -96,30 +96,32 @@ def linear_intervention_crl(
     *,
     interventions: Literal["hard", "soft"] = "hard",
     mechanisms: Literal["auto", "linear", "nonlinear"] = "auto",
+    noise: NoiseName = "auto",
     targets: Mapping[Hashable, Hashable] | None = None,
     seed: int = 0,
 ) -> Result:
     """Recover latents and graph; see the module's text."""
     hard = interventions == "hard"
     groups = group_environments(environments, targets)
-    span, column_checks = span_of_targets(X, n_latents, groups.n_targets)
-    n = span.n_latents
-    rows = by_environment(span(X), environments, groups.order)
-    moments, rng = Moments.of(rows), np.random.default_rng(seed)
+    signal = read_signal(X, environments, n_latents, groups.n_targets, noise)
+    n = signal.n_latents
+    rows = by_environment(signal.encoder(X), environments, groups.order)
+    moments, rng = Moments.of(rows, noise=signal.noise), np.random.default_rng(seed)
     if groups.n_targets > n:
         groups = replace(groups, latent=grouped_targets(groups.latent, moments, n, rng))
     fit = fit_interventional(
         rows,
         pools_of(groups.latent, n),
         hard=hard,
-        mechanisms=blamed(mechanisms, column_checks),
+        mechanisms=blamed(mechanisms, signal),
         rng=rng,
+        noise=signal.noise,
     )
     covered = np.isin(np.arange(n), groups.latent)
     names = groups.latent_names(n)
     known = fit.adjacency if hard else transitive_closure(fit.adjacency)
     labels, alternatives = environments.labels[groups.order], alternatives_of(fit)
-    encoder = in_readable_units(fit.H @ span.matrix, X, environments)
+    encoder = encoder_of(fit, signal, rows, X, environments, groups.order)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
@@ -129,11 +131,11 @@ def linear_intervention_crl(
         names=names,
         environments=environments.names,
         checks=(
-            *column_checks,
+            *signal.checks,
             *groups.checks,
             _coverage_check(covered, names),
             check_environment_sizes(environments, n),
-            visibility_check(moments, labels),
+            visibility_check(Moments.of(rows), labels),
             *fit_checks("single-node interventions fit", fit, labels),
             *far_rows_check(fit, environments, groups.order),
             determination_check(n, alternatives),
@@ -142,7 +144,7 @@ def linear_intervention_crl(
         goodness_of_fit=fit.goodness_of_fit if fit.mechanisms == "linear" else None,
         edge_p_values=fit.edge_p_values,
         encoder_standard_errors=fit.standard_errors,
-        details=fit_details(fit),
+        details=fit_details(fit, signal),
     )
 
 
@@ -236,7 +238,7 @@ def _listed(which: NDArray[np.bool_], names: Sequence[str] | None) -> str:
     return ", ".join(f"z{j}" if names is None else names[j] for j in missing)
 
 
-class LinearInterventionCRL(BaseCRL):
+class LinearInterventionCRL(MeasuredCRL):
     """Latents and graph from one intervention per latent, linear mixing (setting of LSCALE-I).
 
     The published algorithm is `crlearn.published.LSCALEI`.
@@ -255,8 +257,10 @@ class LinearInterventionCRL(BaseCRL):
         ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
         can be recovered then.
     mechanisms
-        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit and X is
-        free of noise, which they would be blamed for.
+        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
+    noise
+        Of the features: ``"gaussian"``, independent, with a variance of its own for each feature;
+        ``"none"``; or ``"auto"``: the former if X fills more dimensions than there are latents.
     targets
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets, or a 0/1 matrix (labels in order, latents). None: each on its own, or as many as
@@ -277,11 +281,11 @@ class LinearInterventionCRL(BaseCRL):
     True
     """
 
-    _requires_y = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **BaseCRL._parameter_constraints,
+        **MeasuredCRL._parameter_constraints,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
+        "noise": [StrOptions({"auto", "gaussian", "none"})],
         "targets": [dict, "array-like", None],
         "reference": "no_validation",
     }
@@ -292,6 +296,7 @@ class LinearInterventionCRL(BaseCRL):
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",
+        noise: str = "auto",
         targets: dict[Hashable, Hashable] | ArrayLike | None = None,
         reference: Any = None,
         random_state: Any = None,
@@ -299,6 +304,7 @@ class LinearInterventionCRL(BaseCRL):
         self.n_latents = n_latents
         self.interventions = interventions
         self.mechanisms = mechanisms
+        self.noise = noise
         self.targets = targets
         self.reference = reference
         self.random_state = random_state
@@ -312,6 +318,7 @@ class LinearInterventionCRL(BaseCRL):
             self.n_latents,
             interventions=self.interventions,  # type: ignore[arg-type]
             mechanisms=self.mechanisms,  # type: ignore[arg-type]
+            noise=self.noise,  # type: ignore[arg-type]
             targets=single_targets(self.targets, environments),
             seed=seed,
         )

@@ -38,17 +38,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import StrOptions
 
-from crlearn.base import BaseCRL
 from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
+    NoiseName,
     by_environment,
     check_environment_sizes,
-    in_readable_units,
     read_environments,
+    read_signal,
     reference_first,
     reference_of,
-    span_of_targets,
 )
 from crlearn.likelihood import Moments, fit_interventional
 from crlearn.methods._alternatives import alternatives_of, determination_check
@@ -59,6 +58,7 @@ from crlearn.methods._interventional import (
     fit_details,
     visibility_check,
 )
+from crlearn.methods._measured import MeasuredCRL, encoder_of
 from crlearn.result import Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]
@@ -87,19 +87,22 @@ def multi_node_crl(
     *,
     interventions: Literal["hard", "soft"] = "hard",
     mechanisms: Literal["auto", "linear", "nonlinear"] = "auto",
+    noise: NoiseName = "auto",
     seed: int = 0,
 ) -> Result:
     """Recover latents, graph and targets; see the module's text."""
     hard = interventions == "hard"
     order = reference_first(environments)
-    span, column_checks = span_of_targets(X, n_latents, len(environments) - 1)
-    rows = by_environment(span(X), environments, order)
+    signal = read_signal(X, environments, n_latents, len(environments) - 1, noise)
+    rows = by_environment(signal.encoder(X), environments, order)
     rng = np.random.default_rng(seed)
-    mechanisms = blamed(mechanisms, column_checks)
-    fit = fit_interventional(rows, None, hard=hard, mechanisms=mechanisms, rng=rng)
+    mechanisms = blamed(mechanisms, signal)
+    fit = fit_interventional(
+        rows, None, hard=hard, mechanisms=mechanisms, rng=rng, noise=signal.noise
+    )
     fit = fit.causes_first()
     labels, alternatives = environments.labels[order], alternatives_of(fit)
-    encoder = in_readable_units(fit.H @ span.matrix, X, environments)
+    encoder = encoder_of(fit, signal, rows, X, environments, order)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
@@ -108,23 +111,23 @@ def multi_node_crl(
         targets=fit.targets[np.argsort(order)],
         environments=environments.names,
         checks=(
-            *column_checks,
+            *signal.checks,
             reference_of(environments)[1],
-            check_environment_sizes(environments, span.n_latents),
+            check_environment_sizes(environments, signal.n_latents),
             visibility_check(Moments.of(rows), labels),
             *fit_checks("interventions on sets of latents fit", fit, labels),
             *far_rows_check(fit, environments, order),
-            determination_check(span.n_latents, alternatives),
+            determination_check(signal.n_latents, alternatives),
         ),
         alternatives=alternatives,
         goodness_of_fit=fit.goodness_of_fit if fit.mechanisms == "linear" else None,
         edge_p_values=fit.edge_p_values,
         encoder_standard_errors=fit.standard_errors,
-        details=fit_details(fit),
+        details=fit_details(fit, signal),
     )
 
 
-class MultiNodeCRL(BaseCRL):
+class MultiNodeCRL(MeasuredCRL):
     """Latents, graph and targets from interventions on unknown sets (setting of UMNI-CRL).
 
     The published algorithm, UMNI-CRL, is `crlearn.published.UMNICRL`.
@@ -142,8 +145,10 @@ class MultiNodeCRL(BaseCRL):
         ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
         be recovered then.
     mechanisms
-        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit and X is
-        free of noise, which they would be blamed for.
+        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
+    noise
+        Of the features: ``"gaussian"``, independent, with a variance of its own for each feature;
+        ``"none"``; or ``"auto"``: the former if X fills more dimensions than there are latents.
     reference
         Label of the observational environment; None: the one labelled 0, or by a name such as
         ``"control"``, ``"wt"`` or ``"untreated"``.
@@ -160,11 +165,11 @@ class MultiNodeCRL(BaseCRL):
     (4, 3)
     """
 
-    _requires_y = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **BaseCRL._parameter_constraints,
+        **MeasuredCRL._parameter_constraints,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
+        "noise": [StrOptions({"auto", "gaussian", "none"})],
         "reference": "no_validation",
     }
 
@@ -174,12 +179,14 @@ class MultiNodeCRL(BaseCRL):
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",
+        noise: str = "auto",
         reference: Any = None,
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
         self.interventions = interventions
         self.mechanisms = mechanisms
+        self.noise = noise
         self.reference = reference
         self.random_state = random_state
 
@@ -192,5 +199,6 @@ class MultiNodeCRL(BaseCRL):
             self.n_latents,
             interventions=self.interventions,  # type: ignore[arg-type]
             mechanisms=self.mechanisms,  # type: ignore[arg-type]
+            noise=self.noise,  # type: ignore[arg-type]
             seed=seed,
         )

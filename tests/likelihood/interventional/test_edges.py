@@ -9,8 +9,8 @@ from scipy.stats import chi2
 from crlearn.graph import complete_graph, graph_of, topological_order, transitive_closure
 from crlearn.likelihood import Fit
 from crlearn.likelihood.interventional._edges import (
-    _losses,
     edge_p_values,
+    losses_of_edges,
     prune,
     standard_errors,
 )
@@ -62,7 +62,7 @@ def test_nothing_is_left_of_a_graph_without_edges(drawn):
 def test_losses_of_needless_edges_are_those_of_refitted_models(drawn, intervention: str):
     world = drawn(N, 2000, intervention, min_edge_effect=None)
     model, full = world.model, with_all_edges(world)
-    losses = _losses(model, full)
+    losses = losses_of_edges(model, full)
     assert np.isinf(losses[~full.adjacency]).all()
     weak = np.argwhere(losses < 5)
     assert len(weak) > 0
@@ -77,7 +77,9 @@ def test_losses_of_needless_edges_are_those_of_refitted_models(drawn, interventi
 def test_an_edge_that_is_left_out_has_the_p_value_of_the_model_with_it(drawn, intervention):
     world = drawn(N, 2000, intervention, min_edge_effect=None)
     model, full = world.model, with_all_edges(world)
-    i, j = min(map(tuple, np.argwhere(full.adjacency)), key=lambda edge: _losses(model, full)[edge])
+    i, j = min(
+        map(tuple, np.argwhere(full.adjacency)), key=lambda edge: losses_of_edges(model, full)[edge]
+    )
     without = full.adjacency.copy()
     without[i, j] = False
     fit = model.fitted(full.H, graph_of(without))

@@ -21,6 +21,7 @@ IntMatrix = NDArray[np.intp]
 _MOST_ROWS = 20_000
 _MOST_PRODUCTS = 1_500_000_000
 _BLOCK = 1024
+_LEAST_SIGNAL = 0.01  # share of the variance in a direction that is not noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,8 @@ class Moments:
     free_means
         Whether each environment has a mean of its own that no mechanism explains; `means` are zero
         then.
+    noise
+        Covariance of the measurement noise of the rows, which the covariances are without.
     """
 
     sizes: NDArray[np.intp]
@@ -55,19 +58,28 @@ class Moments:
     covariances: Matrix
     sample: Sample | None = None
     free_means: bool = False
+    noise: Matrix | None = None
 
     @classmethod
-    def of(cls, environments: Sequence[Matrix], *, free_means: bool = False) -> Moments:
-        """Return the moments of the rows of each environment."""
+    def of(
+        cls,
+        environments: Sequence[Matrix],
+        *,
+        free_means: bool = False,
+        noise: Matrix | None = None,
+    ) -> Moments:
+        """Return the moments of the rows of each environment, less those of their noise."""
         means = np.array([rows.mean(axis=0) for rows in environments])
+        covariances = np.array(
+            [np.cov(rows.T, bias=True).reshape(2 * rows.shape[1:]) for rows in environments]
+        )
         return cls(
             np.array([len(rows) for rows in environments]),
             0 * means if free_means else means,
-            np.array(
-                [np.cov(rows.T, bias=True).reshape(2 * rows.shape[1:]) for rows in environments]
-            ),
+            covariances if noise is None else _without(covariances, noise),
             Sample(tuple(environments), np.eye(environments[0].shape[1])),
             free_means,
+            noise,
         )
 
     @property
@@ -93,7 +105,15 @@ class Moments:
             matrix @ self.covariances @ matrix.T,
             None if self.sample is None else Sample(self.sample.rows, matrix @ self.sample.matrix),
             self.free_means,
+            None if self.noise is None else matrix @ self.noise @ matrix.T,
         )
+
+    @cached_property
+    def measured(self) -> Moments:
+        """The moments of the rows as they are, noise and all."""
+        assert self.sample is not None
+        rows = [each @ self.sample.matrix.T for each in self.sample.rows]
+        return Moments.of(rows, free_means=self.free_means)
 
     def pooled(self, weights: ArrayLike) -> Matrix:
         """Return covariances of mixtures of environments, each around the mixture's own mean.
@@ -123,13 +143,23 @@ class Moments:
             return None
         found = np.stack(
             [
-                _quadratic_moments(rows @ self.sample.matrix.T, covariance)
+                _quadratic_moments(rows @ self.sample.matrix.T, covariance, self.noise)
                 for rows, covariance in zip(self.sample.rows, self.covariances, strict=True)
             ],
             axis=1,
         )
         first = self.n_variables if self.free_means else 0
         return found[:, :, first:, first:]
+
+
+def _without(covariances: Matrix, noise: Matrix) -> Matrix:
+    """Take noise off covariances; what is left is positive in every direction."""
+    root = np.linalg.cholesky(covariances)
+    inverse = np.linalg.inv(root)
+    values, vectors = np.linalg.eigh(inverse @ noise @ np.swapaxes(inverse, 1, 2))
+    kept = np.maximum(1 - values, _LEAST_SIGNAL)
+    axes = root @ vectors
+    return (axes * kept[:, None, :]) @ np.swapaxes(axes, 1, 2)
 
 
 def quadratic_features(y: Matrix) -> Matrix:
@@ -140,20 +170,33 @@ def quadratic_features(y: Matrix) -> Matrix:
     return np.concatenate([y, products], axis=1)
 
 
-def _quadratic_moments(rows: Matrix, covariance: Matrix) -> Matrix:
-    """Return the second moments in two halves of some of the rows, each ``(m, m)``."""
+def _quadratic_moments(rows: Matrix, covariance: Matrix, noise: Matrix | None) -> Matrix:
+    """Return the second moments in two halves of some of the rows, each ``(m, m)``.
+
+    With noise, rows are larger than the covariance says, and features have other means than zero.
+    """
     n = len(covariance)
     m = n * (n + 3) // 2
     most = min(_MOST_ROWS, _MOST_PRODUCTS // m**2)
     some = rows[:: -(-len(rows) // most)] - rows.mean(axis=0)
     whitened = np.linalg.solve(np.linalg.cholesky(covariance), some.T).T
+    centre = np.zeros(m) if noise is None else _mean_of_features(whitened)
     sums = np.zeros((2, m, m))
     for start in range(0, len(whitened), 2 * _BLOCK):
         for half in (0, 1):
             features = quadratic_features(whitened[start + half : start + 2 * _BLOCK : 2])
+            features -= centre
             sums[half] += features.T @ features
     counts = np.array([-(-len(whitened) // 2), len(whitened) // 2])
     return sums / counts[:, None, None]
+
+
+def _mean_of_features(y: Matrix) -> Matrix:
+    """Return the mean of `quadratic_features` of rows whose own mean is zero."""
+    n = y.shape[1]
+    second = y.T @ y / len(y) - np.eye(n)
+    second[np.diag_indices(n)] /= np.sqrt(2)
+    return np.concatenate([np.zeros(n), second[np.triu_indices(n)]])
 
 
 @dataclass(frozen=True, eq=False)

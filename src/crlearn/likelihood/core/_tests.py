@@ -90,7 +90,7 @@ class Linearised:
         n, n_environments = len(H), len(moments.sizes)
         roots = H @ np.linalg.cholesky(moments.covariances)  # z = means + roots y
         means = (moments.means - moments.shares @ moments.means) @ H.T
-        mechanisms, variances = _mechanisms(H, pools, masks)
+        mechanisms, variances = mechanisms_at(H, pools, masks)
         own = mechanisms[np.arange(n), pool.T]  # (E, n, n): rows of I - B in each environment
         noise = own @ roots / variances[np.arange(n), pool.T][:, :, None]
         moving = -(np.swapaxes(own, 1, 2) @ noise)
@@ -113,6 +113,25 @@ class Linearised:
             n_columns += 2 + len(parents)
         scores = _scores(*(np.concatenate(parts, axis=1) for parts in zip(*factors, strict=True)))
         return cls(scores[:, n:] if moments.free_means else scores, edges, moments)
+
+    def behind_noise(self, measured: Moments) -> Linearised:
+        """Return the model where rows are measured with noise that does not depend on it.
+
+        In units of the covariances C without noise and S with it, a change of the covariance is
+        R'QR for one that is Q, with R the root of C over that of S.
+        """
+        n = measured.n_variables
+        linear = np.zeros((len(measured.sizes), n, self.scores.shape[-1]))
+        if not measured.free_means:
+            linear = self.scores[:, :n]
+        products = self.scores[:, self.scores.shape[1] - n * (n + 1) // 2 :]
+        ratio = np.linalg.solve(
+            np.linalg.cholesky(measured.covariances), np.linalg.cholesky(self.moments.covariances)
+        )
+        changed = ratio[:, None] @ _symmetric(products, n) @ np.swapaxes(ratio, 1, 2)[:, None]
+        scores = [ratio @ linear, _entries(changed)]
+        scores = np.concatenate(scores[1:] if measured.free_means else scores, axis=1)
+        return Linearised(scores, self.edges, measured)
 
     @cached_property
     def inverse_information(self) -> Matrix:
@@ -184,7 +203,7 @@ class Linearised:
         return np.stack([(shares * (np.swapaxes(Q, 1, 2) @ (half @ Q))).sum(axis=0) for half in A])
 
 
-def _mechanisms(H: Matrix, pools: Pools, masks: Matrix) -> tuple[Matrix, Matrix]:
+def mechanisms_at(H: Matrix, pools: Pools, masks: Matrix) -> tuple[Matrix, Matrix]:
     """Return the row of I - B of each latent in each pool, and its residual variance."""
     n = len(H)
     rows = np.repeat(np.eye(n)[:, None], pools.n_pools, axis=1)
@@ -196,6 +215,24 @@ def _mechanisms(H: Matrix, pools: Pools, masks: Matrix) -> tuple[Matrix, Matrix]
         rows[j, p, parents] = -np.linalg.solve(among, covariance[parents, j])
         variances[j, p] = rows[j, p] @ covariance @ rows[j, p]
     return rows, variances
+
+
+def _symmetric(entries: Matrix, n: int) -> Matrix:
+    """Return the matrices ``(E, P, n, n)`` whose products with y y' have these coefficients."""
+    a, b = np.triu_indices(n)
+    matrices = np.zeros((len(entries), entries.shape[-1], n, n))
+    matrices[..., a, b] = matrices[..., b, a] = np.swapaxes(entries, 1, 2)
+    i = np.arange(n)
+    matrices[..., i, i] *= np.sqrt(2)
+    return matrices
+
+
+def _entries(matrices: Matrix) -> Matrix:
+    """Return the coefficients ``(E, m, P)`` of symmetric matrices on products of features."""
+    a, b = np.triu_indices(matrices.shape[-1])
+    entries = matrices[..., a, b].copy()
+    entries[..., a == b] /= np.sqrt(2)
+    return np.swapaxes(entries, 1, 2)
 
 
 def _scores(left: Matrix, right: Matrix, offset: Matrix) -> Matrix:

@@ -32,9 +32,9 @@ def prune(model: LinearModel, fit: Fit) -> Fit:
     What an edge gains is divided by what it would gain for nothing if noise is not Gaussian.
     """
     best = fit
-    weights = _edge_weights(model.linearised(fit), fit.adjacency)
+    weights = edge_weights(model.linearised(fit), fit.adjacency)
     while best.n_edges:
-        losses = _losses(model, best) / weights
+        losses = losses_of_edges(model, best) / weights
         needless = losses < _NEEDLESS * model.edge_price
         if needless.sum() > 1:
             found = _refitted(model, best, best.adjacency & ~needless)
@@ -62,7 +62,7 @@ def pruned_with_alternatives(
     """
     found = [(model, prune(model, fit))]
     close = [other for other in others if other.log_likelihood > fit.log_likelihood - CLEAR]
-    close = [other for other in close if not _allows(other, found[0][1])]
+    close = [other for other in close if not allows(other, found[0][1])]
     close.sort(key=lambda other: -other.log_likelihood)
     for each in close[:_MOST_ALTERNATIVES]:
         assert each.pool is not None
@@ -75,7 +75,7 @@ def pruned_with_alternatives(
     return model, replace(best, alternatives=tuple(each for each in kept if each is not best))
 
 
-def _allows(other: Fit, pruned: Fit) -> bool:
+def allows(other: Fit, pruned: Fit) -> bool:
     """Whether a fit with the same targets, in any order, has all edges of a sparse one."""
     assert other.pool is not None
     assert pruned.pool is not None
@@ -98,8 +98,8 @@ def edge_p_values(model: LinearModel, fit: Fit) -> Matrix:
     adjacency = fit.adjacency
     p_values = np.ones(adjacency.shape)
     around = model.linearised(fit)
-    weights = _edge_weights(around, adjacency)
-    statistics = 2 * _losses(model, fit) / weights
+    weights = edge_weights(around, adjacency)
+    statistics = 2 * losses_of_edges(model, fit) / weights
     for edge in map(tuple, np.argwhere(adjacency)):
         if statistics[edge] < _CLEAR:
             without = _refitted(model, fit, _without(adjacency, edge))
@@ -122,7 +122,7 @@ def standard_errors(model: LinearModel, fit: Fit) -> Matrix:
     return errors
 
 
-def _edge_weights(around: Linearised, adjacency: BoolMatrix) -> Matrix:
+def edge_weights(around: Linearised, adjacency: BoolMatrix) -> Matrix:
     """Return the weight of each edge in its likelihood ratio, 1 where there is none."""
     weights = np.ones(adjacency.shape)
     for edge in map(tuple, np.argwhere(adjacency)):
@@ -130,7 +130,7 @@ def _edge_weights(around: Linearised, adjacency: BoolMatrix) -> Matrix:
     return weights
 
 
-def _losses(model: LinearModel, fit: Fit) -> Matrix:
+def losses_of_edges(model: LinearModel, fit: Fit) -> Matrix:
     """Return the nats that the model would lose with each edge, infinity where there is none.
 
     Let F rise by a at the fixed encoder, and a Newton step with the present Hessian take g of that.

@@ -17,7 +17,7 @@ Targets may be known (`pool`) or not; then steps 1 and 2 are those of `likelihoo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -29,7 +29,6 @@ from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import (
     Graph,
     adjacency_of,
-    closest_dag,
     complete_graph,
     graph_of,
     topological_order,
@@ -49,8 +48,9 @@ from crlearn.likelihood.interventional._edges import (
     pruned_with_alternatives,
     standard_errors,
 )
+from crlearn.likelihood.interventional._noise import denoised, fit_with_noise
 from crlearn.likelihood.interventional._start import (
-    MANY,
+    first_orders,
     first_without_order,
     fit_without_order,
 )
@@ -60,8 +60,6 @@ from crlearn.likelihood.nodes._selected import SelectedModel
 from crlearn.likelihood.search._local import climb, good_graph_at
 from crlearn.likelihood.search._orders import (
     best_graph_at,
-    best_order_at,
-    better_order_at,
     search_orders,
 )
 from crlearn.likelihood.targets import find_targets, in_causal_order, revised_targets
@@ -71,7 +69,6 @@ Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 Start = tuple[Matrix, Graph | None]  # an encoder, and its graph or None for the best one there
 
-_RANDOM_ORDERS = 12
 _ATTEMPTS = 3  # before a linear fit is given up
 _HOPELESS = 4  # beyond so many times its expectation, a ratio is no local optimum's
 _LARGEST_FOR_ALL_GRAPHS = 6  # latents
@@ -87,6 +84,7 @@ def fit_interventional(
     hard: bool,
     mechanisms: Literal["auto", "linear", "nonlinear"] = "auto",
     rng: np.random.Generator,
+    noise: Matrix | None = None,
 ) -> Fit:
     """Find encoder, graph and, if they are unknown, targets.
 
@@ -103,18 +101,20 @@ def fit_interventional(
         ``"auto"``: nonlinear ones if linear ones do not fit.
     rng
         For the starts.
+    noise
+        Covariance of the measurement noise of the rows; they are white but for it.
 
     Returns
     -------
     fit
         For soft interventions rows of its encoder are latents as their interventions leave them.
     """
-    model, linear = _linear_with_means(rows, pool, hard, rng)
+    model, linear = _linear_with_means(rows, pool, hard, rng, noise)
     if model.moments.free_means:
         rows = _centred(rows)
     if mechanisms == "linear" or (mechanisms == "auto" and linear.fits):
-        found = _with_any_noise(rows, model, linear) or _with_tests(model, linear)
-        found = replace(found, far_rows=_far_rows(rows, pool, model, linear, rng))
+        found = linear if noise is not None else _with_tests_or_densities(rows, model, linear)
+        found = replace(found, far_rows=_far_rows(rows, pool, model, linear, rng, noise))
         if not hard:
             found = replace(
                 found,
@@ -124,9 +124,13 @@ def fit_interventional(
                 ),
             )
     else:
+        if noise is not None:
+            rows = denoised(rows, noise)
         starts = _nonlinear_starts(model, linear, rng, unknown_targets=pool is None)
         found = fit_nonlinear(rows, model.pool, starts, hard=hard, unknown_targets=pool is None)
-        if hard:  # soft ones leave mixtures open, which densities would close without a meaning
+        if (
+            hard and noise is None
+        ):  # soft ones leave mixtures open, which densities would close without a meaning
             found = _nonlinear_with_any_noise(rows, found, linear) or found
         found = replace(found, dependence=worst_dependence(rows, found, hard=hard))
     return replace(
@@ -135,14 +139,19 @@ def fit_interventional(
 
 
 def _linear_with_means(
-    rows: Sequence[Matrix], pool: IntMatrix | None, hard: bool, rng: np.random.Generator
+    rows: Sequence[Matrix],
+    pool: IntMatrix | None,
+    hard: bool,
+    rng: np.random.Generator,
+    noise: Matrix | None,
 ) -> tuple[LinearModel, Fit]:
     """Fit linear mechanisms; means are shared, or each environment has its own if that mends it.
 
     As long as the search has not found the right encoder, shared means look wrong, too: a fit with
     free ones is the start of another one with shared ones before these are given up.
     """
-    shared, free = Moments.of(rows), Moments.of(rows, free_means=True)
+    shared = Moments.of(rows, noise=noise)
+    free = Moments.of(rows, free_means=True, noise=noise)
     freed: tuple[LinearModel, Fit] | None = None
     if pool is None or _blames_means(shared, free, pool, rng):
         first = None if pool is not None else _attempted(shared, pool, hard, rng)
@@ -153,7 +162,7 @@ def _linear_with_means(
             model = LinearModel(shared, freed[0].pool, freed[0].hard)
             at_once = model.fitted(freed[1].H, complete_graph(_order_of(freed[1])))
             if model.goodness_of_fit(at_once, quick=True).p_value >= FITS:
-                return model, _from_answer(model, freed[1])
+                return _from_answer(model, freed[1], rng)
             if _is_straight(rows, freed):
                 return freed
     model, linear = _linear(shared, pool, hard, rng)
@@ -204,9 +213,13 @@ def _centred(rows: Sequence[Matrix]) -> list[Matrix]:
     return [each - each.mean(axis=0) for each in rows]
 
 
-def _from_answer(model: LinearModel, fit: Fit) -> Fit:
+def _from_answer(model: LinearModel, fit: Fit, rng: np.random.Generator) -> tuple[LinearModel, Fit]:
     """Fit a model from the answer of a similar one."""
-    return _sparse(model, search_orders(model, fit.H, _order_of(fit)))
+    if model.moments.noise is not None:
+        return fit_with_noise(
+            model.moments, model.pool, rng, hard=model.hard, n_attempts=1, start=fit.H
+        )
+    return model, _sparse(model, search_orders(model, fit.H, _order_of(fit)))
 
 
 def _order_of(fit: Fit) -> list[int]:
@@ -231,9 +244,18 @@ def _linear(
     is that of hard ones.
     """
     if pool is not None:
+        if moments.noise is not None:
+            return fit_with_noise(moments, pool, rng, hard=hard, n_attempts=n_attempts)
         model = LinearModel(moments, pool, hard)
         return model, fit_linear(model, rng, n_attempts=n_attempts)
     model, found = find_targets(moments, rng=rng, n_attempts=n_attempts)
+    if moments.noise is not None:
+        model, fit = fit_with_noise(
+            moments, model.pool, rng, hard=True, n_attempts=1, start=found.H
+        )
+        fit = in_causal_order(fit)
+        assert fit.pool is not None
+        return LinearModel(model.moments, fit.pool, hard=True), fit
     test = model.goodness_of_fit(found)
     model, fit = pruned_with_alternatives(model, found, found.alternatives)
     fit = in_causal_order(replace(fit, goodness_of_fit=test))
@@ -266,6 +288,7 @@ def _far_rows(
     model: LinearModel,
     linear: Fit,
     rng: np.random.Generator,
+    noise: Matrix | None,
 ) -> FarRows | None:
     """Find rows that stand far out, and fit again without them.
 
@@ -276,8 +299,8 @@ def _far_rows(
     if not any(each.any() for each in far):
         return None
     near = [each[~out] for each, out in zip(rows, far, strict=True)]
-    moments = Moments.of(near, free_means=model.moments.free_means)
-    without = _from_answer(LinearModel(moments, model.pool, model.hard), linear)
+    moments = Moments.of(near, free_means=model.moments.free_means, noise=noise)
+    _, without = _from_answer(LinearModel(moments, model.pool, model.hard), linear, rng)
     if not without.fits:
         _, without = _linear(moments, pool, model.hard, rng, n_attempts=1)
     matter = not same_answer(linear, without) or linear.fits != without.fits
@@ -289,7 +312,7 @@ def _fit_orders(model: LinearModel, rng: np.random.Generator) -> Fit:
     start = fit_without_order(model, rng)
     best: Fit | None = None
     tried, others = set[tuple[int, ...]](), list[Fit]()
-    for n_tries, order in enumerate(_first_orders(model, start, rng), start=1):
+    for n_tries, order in enumerate(first_orders(model, start, rng), start=1):
         if tuple(order) in tried:
             continue
         tried.add(tuple(order))
@@ -302,25 +325,6 @@ def _fit_orders(model: LinearModel, rng: np.random.Generator) -> Fit:
             break
     assert best is not None
     return replace(best, alternatives=tuple(each for each in others if each is not best))
-
-
-def _first_orders(model: LinearModel, H: Matrix, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Yield the orders that the regressions among all latents suggest, and random ones."""
-    precision = np.linalg.inv(H @ model.pools.covariances[:, 0 if model.hard else 1] @ H.T)
-    j = np.arange(model.n)
-    scale = np.sqrt(precision[j, j, j])
-    partial = precision[j, j] / scale[:, None] / np.sqrt(np.einsum("jii->ji", precision))
-    effect = (partial**2).T
-    np.fill_diagonal(effect, 0)
-    few = model.n <= MANY
-    if few:
-        yield best_order_at(model, H)
-    for weights in (effect, np.log1p(model.n_rows * effect)):
-        order = [int(node) for node in topological_order(closest_dag(weights))]
-        yield order if few else better_order_at(model, H, order)
-    for _ in range(_RANDOM_ORDERS):
-        order = rng.permutation(model.n).tolist()
-        yield order if few else better_order_at(model, H, order)
 
 
 def rows_inside(model: LinearModel, fit: Fit) -> Matrix:
@@ -344,6 +348,10 @@ def rows_inside(model: LinearModel, fit: Fit) -> Matrix:
             inside = covariance[np.ix_(parents, parents)]
             rows[j] -= np.linalg.solve(inside, covariance[parents, j]) @ fit.H[parents]
     return rows
+
+
+def _with_tests_or_densities(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> Fit:
+    return _with_any_noise(rows, model, linear) or _with_tests(model, linear)
 
 
 def _with_tests(model: LinearModel, fit: Fit) -> Fit:

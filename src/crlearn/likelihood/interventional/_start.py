@@ -15,15 +15,18 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
+from crlearn.graph import closest_dag, topological_order
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.nodes._linear import LinearModel, Masks, minimise, objective
+from crlearn.likelihood.search._orders import best_order_at, better_order_at
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 
 MANY = 10  # latents, beyond which not all orders are looked at, and no starts quite at random
 _RANDOM_STARTS = 60
+_RANDOM_ORDERS = 12
 _SWEPT_STARTS = 8
 _ANGLES = 12
 _WORST_START = 1e8
@@ -41,7 +44,7 @@ def fit_without_order(model: LinearModel, rng: np.random.Generator) -> Matrix:
             rows, lowest = found, value
         if model.is_good(lowest, masks, n_tries):
             break
-    return _intervened_rows(model, rows) if model.hard else rows
+    return intervened_rows(model, rows) if model.hard else rows
 
 
 def first_without_order(model: LinearModel, rng: np.random.Generator) -> tuple[float, Masks]:
@@ -106,12 +109,31 @@ def _swept(model: LinearModel, rows: Matrix, first: Matrix, second: Matrix) -> M
     return best
 
 
-def _intervened_rows(model: LinearModel, rows: Matrix) -> Matrix:
+def intervened_rows(model: LinearModel, rows: Matrix) -> Matrix:
     """Return the rows as they are inside each latent's own intervention."""
     columns = np.linalg.inv(rows)
     inside = np.linalg.inv(model.pools.covariances[:, 1])
     changed = np.einsum("jab,bj->ja", inside, columns)
     return np.where(model.covered[:, None], changed, rows)
+
+
+def first_orders(model: LinearModel, H: Matrix, rng: np.random.Generator) -> Iterator[list[int]]:
+    """Yield the orders that the regressions among all latents suggest, and random ones."""
+    precision = np.linalg.inv(H @ model.pools.covariances[:, 0 if model.hard else 1] @ H.T)
+    j = np.arange(model.n)
+    scale = np.sqrt(precision[j, j, j])
+    partial = precision[j, j] / scale[:, None] / np.sqrt(np.einsum("jii->ji", precision))
+    effect = (partial**2).T
+    np.fill_diagonal(effect, 0)
+    few = model.n <= MANY
+    if few:
+        yield best_order_at(model, H)
+    for weights in (effect, np.log1p(model.n_rows * effect)):
+        order = [int(node) for node in topological_order(closest_dag(weights))]
+        yield order if few else better_order_at(model, H, order)
+    for _ in range(_RANDOM_ORDERS):
+        order = rng.permutation(model.n).tolist()
+        yield order if few else better_order_at(model, H, order)
 
 
 def grouped_targets(

@@ -152,8 +152,8 @@ class LinearModel:
         The `quick` one is calibrated by what all moments have in common: good enough for a search.
         """
         weights = overall_weights(self.moments) if quick else self.linearised(fit).weights_of_fit()
-        freedom = self._freedom(self.masks(fit.graph))
-        ratio = weights.calibrated(self._ratio(-fit.log_likelihood / self.n_rows), freedom)
+        freedom = self.freedom(self.masks(fit.graph))
+        ratio = weights.calibrated(self.ratio(-fit.log_likelihood / self.n_rows), freedom)
         return GoodnessOfFit(ratio, freedom, float(chi2.sf(ratio, max(freedom, 1))), weights.mean)
 
     def is_good(self, value: float, masks: Masks, n_tries: int) -> bool:
@@ -161,17 +161,17 @@ class LinearModel:
 
         If noise is not Gaussian, only large differences show in the fit: one try is not enough.
         """
-        freedom, ratio = self._freedom(masks), self._ratio(value)
+        freedom, ratio = self.freedom(masks), self.ratio(value)
         if chi2.sf(ratio, max(freedom, 1)) > FITS:
             return True
         calibrated = overall_weights(self.moments).calibrated(ratio, freedom)
         return n_tries >= ENOUGH_TRIES and bool(chi2.sf(calibrated, max(freedom, 1)) > FITS)
 
-    def _ratio(self, value: float) -> float:
+    def ratio(self, value: float) -> float:
         """Return the likelihood ratio to the saturated model as it is."""
         return max(0.0, 2 * self.n_rows * (value - self.moments.saturated))
 
-    def _freedom(self, masks: Masks) -> int:
+    def freedom(self, masks: Masks) -> int:
         """Return the parameters that the saturated model has more."""
         n, n_environments = self.n, len(self.moments.sizes)
         used = self.pools.shares > 0

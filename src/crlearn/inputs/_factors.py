@@ -1,0 +1,281 @@
+"""Factors behind noisy features: x = L f + e, the noise of each feature independent of the others.
+
+Environments share the loadings L and the noise variances, and each has a covariance of its own for
+the factors (factor analysis of several groups, Joreskog, Psychometrika, 1971). In units of the
+noise, in which all variances are one, the likelihood is highest at the span U of the loadings where
+
+    U ~ sum_e s_e S_e U (I - (U' S_e U)^-1),
+
+with the covariances S_e and the shares s_e of the environments: directions in which an environment
+is hardly larger than its noise count little there. Spans and variances are found in turns.
+
+What the noise leaves of the factors is f = U' x in these units, with noise of variance one in every
+direction. No other direction says anything about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from crlearn.result import Check, LinearEncoder
+
+Matrix = NDArray[np.floating]
+Vector = NDArray[np.floating]
+
+_MOST_ROUNDS = 500
+_ROUNDS_OF_ONE_VARIANCE = 5
+_STILL = 1e-6  # relative change of the variances
+_SMALLEST_NOISE = 1e-10  # beside the variance of a feature
+# Entries of covariances that are kept in memory; beyond that products with the rows are formed.
+_MOST_ENTRIES = 20_000_000
+# Eigenvalues of noise may reach this far beyond the edge of the Marchenko-Pastur law.
+_SLACK = 1.15
+_LEVEL = 1e-3  # p-value below which a factor is seen
+_SPARE, _POWERS = 3, 20  # directions and products in the search for the largest one of the noise
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Loadings and noise of features, found from several environments.
+
+    Attributes
+    ----------
+    span
+        U, orthonormal columns in units of the noise, ``(d, n)``.
+    noise
+        Variance of each feature's noise, ``(d,)``.
+    offset
+        Taken off each row.
+    log_likelihood
+        Of all rows, up to a constant.
+    largest_outside
+        Variance, in units of the noise, of the strongest direction beside the factors.
+    n_rows, n_environments
+        Of the data.
+    """
+
+    span: Matrix
+    noise: Vector
+    offset: Vector
+    log_likelihood: float
+    largest_outside: float
+    n_rows: int
+    n_environments: int
+
+    @cached_property
+    def encoder(self) -> LinearEncoder:
+        """The map to the factors; their noise has variance one in every direction."""
+        return LinearEncoder((self.span / np.sqrt(self.noise)[:, None]).T, self.offset)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters, but for the noise."""
+        d, n = self.span.shape
+        return n * (d - n) + self.n_environments * n * (n + 1) // 2
+
+    def independence_check(self) -> Check:
+        """Check that the factors explain all that features share."""
+        d, n = self.span.shape
+        edge = _SLACK * (1 + np.sqrt((d - n) / self.n_rows)) ** 2
+        return Check(
+            "measurement noise is independent across features",
+            bool(self.largest_outside <= edge),
+            f"beside the {n} latents the largest variance of features together is "
+            f"{self.largest_outside:.2f} times that of the noise; independent noise has up to "
+            f"{edge:.2f}",
+        )
+
+    def visibility_check(self, fewer: Factors) -> Check:
+        """Check that the factors stand out from the noise: that one factor less explains less."""
+        ratio = 2 * (self.log_likelihood - fewer.log_likelihood)
+        p_value = float(chi2.sf(ratio, self.n_parameters - fewer.n_parameters))
+        return Check(
+            "latents stand out from the noise",
+            p_value < _LEVEL,
+            f"likelihood ratio to one latent less {ratio:.0f}, p = {p_value:.2g}",
+        )
+
+
+def can_tell_noise(n_features: int, n_latents: int) -> bool:
+    """Whether the covariance of features has more entries than factors and variances need."""
+    return (n_features - n_latents) ** 2 > n_features + n_latents
+
+
+def find_factors(
+    parts: Sequence[Matrix] | Covariances, n_latents: int, units: Vector | None = None
+) -> Factors:
+    """Find the factors of the rows of each environment, by maximum likelihood.
+
+    Where features are so few that variances of their own cannot be told, they have one. Starts are
+    noise that is alike in all features, and noise that is as large as the feature varies.
+
+    Parameters
+    ----------
+    parts
+        Rows of each environment, or their covariances.
+    n_latents
+        Number of factors.
+    units
+        What features were divided by before: noise that was alike is not any more.
+    """
+    covariances = parts if isinstance(parts, Covariances) else Covariances.of(parts)
+    variances = covariances.shares @ covariances.diagonals
+    each = can_tell_noise(len(variances), n_latents)
+    alike = np.ones_like(variances) if units is None else (units.min() / units) ** 2
+    found = [
+        _climbed(covariances, n_latents, unit, each=each)
+        for unit in ((alike, variances) if each else (alike,))
+    ]
+    best = max(found, key=lambda turn: turn.log_likelihood)
+    n_rows = sum(map(len, covariances.parts))
+    return Factors(
+        best.span,
+        best.noise,
+        covariances.shares @ covariances.means,
+        n_rows * best.log_likelihood,
+        _largest_outside(covariances, best.span, best.noise),
+        n_rows,
+        len(covariances.parts),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Covariances:
+    """Those of the environments: matrices, or rows where there are too many features."""
+
+    parts: tuple[Matrix, ...]
+    means: Matrix
+    shares: Vector
+    diagonals: Matrix
+    matrices: Matrix | None
+
+    @classmethod
+    def of(cls, parts: Sequence[Matrix]) -> Covariances:
+        """Return those of the rows of each environment."""
+        sizes = np.array([len(rows) for rows in parts])
+        n_features = parts[0].shape[1]
+        small = len(parts) * n_features**2 <= _MOST_ENTRIES
+        matrices = np.array([np.cov(rows.T, bias=True) for rows in parts]) if small else None
+        return cls(
+            tuple(parts),
+            np.array([rows.mean(axis=0) for rows in parts]),
+            sizes / sizes.sum(),
+            np.array([rows.var(axis=0) for rows in parts]),
+            matrices,
+        )
+
+    def times(self, basis: Matrix, noise: Vector) -> Matrix:
+        """Return their products with a basis, ``(E, d, n)``, in units of the noise."""
+        scale = 1 / np.sqrt(noise)[:, None]
+        scaled = scale * basis
+        if self.matrices is not None:
+            return scale * (self.matrices @ scaled)
+        products = [
+            rows.T @ (along - along.mean(axis=0)) / len(rows)
+            for rows, along in ((rows, rows @ scaled) for rows in self.parts)
+        ]
+        return scale * np.array(products)
+
+    def inside(self, span: Matrix, noise: Vector) -> _Inside:
+        """Return their products with a span, and what is inside it."""
+        moved = self.times(span, noise)
+        each = span.T @ moved
+        return _Inside(moved, each, np.tensordot(self.shares, each, 1))
+
+
+class _Inside(NamedTuple):
+    moved: Matrix
+    each: Matrix
+    mean: Matrix
+
+
+class _Turn(NamedTuple):
+    span: Matrix
+    noise: Vector
+    log_likelihood: float
+
+
+def _climbed(covariances: Covariances, n: int, unit: Vector, *, each: bool) -> _Turn:
+    """Find span and noise in turns, from noise that is proportional to `unit`."""
+    variances = covariances.shares @ covariances.diagonals
+    span = _principal(covariances, n, unit)
+    rest = (variances / unit).sum() - np.trace(covariances.inside(span, unit).mean)
+    noise = unit * max(rest / (len(unit) - n), _SMALLEST_NOISE)
+    for number in range(_MOST_ROUNDS):
+        span = _better_span(covariances, span, noise)
+        beyond = covariances.inside(span, noise).mean - np.eye(n)
+        explained = np.einsum("ji,ik,jk->j", span, beyond, span)
+        new = np.maximum(variances - noise * explained, _SMALLEST_NOISE * variances)
+        if not each or number < _ROUNDS_OF_ONE_VARIANCE:
+            new = unit * (new / unit).mean()
+        change = float(np.abs(np.log(new / noise)).max())
+        span = np.linalg.qr(span * np.sqrt(noise / new)[:, None])[0]
+        noise = new
+        if change < _STILL and number > _ROUNDS_OF_ONE_VARIANCE:
+            break
+    return _Turn(span, noise, _log_likelihood(covariances, span, noise))
+
+
+def _principal(covariances: Covariances, n: int, unit: Vector) -> Matrix:
+    """Return the leading directions of all environments together."""
+    if covariances.matrices is not None:
+        scale = 1 / np.sqrt(unit)
+        whole = scale[:, None] * np.tensordot(covariances.shares, covariances.matrices, 1) * scale
+        return np.linalg.eigh(whole)[1][:, -n:]
+    return _leading(covariances, unit, n + _SPARE)[1][:, :n]
+
+
+def _leading(
+    covariances: Covariances, noise: Vector, n: int, beside: Matrix | None = None
+) -> tuple[Vector, Matrix]:
+    """Return the leading directions by products with a few random ones, outside of a span."""
+
+    def outside(basis: Matrix) -> Matrix:
+        return basis if beside is None else basis - beside @ (beside.T @ basis)
+
+    basis = np.random.default_rng(0).standard_normal((len(noise), min(n, len(noise))))
+    before = image = basis
+    for _ in range(_POWERS):
+        basis = np.linalg.qr(outside(basis))[0]
+        image = outside(np.tensordot(covariances.shares, covariances.times(basis, noise), 1))
+        before, basis = basis, image
+    values, turn = np.linalg.eigh(before.T @ image)
+    return values[::-1], before @ turn[:, ::-1]
+
+
+def _largest_outside(covariances: Covariances, span: Matrix, noise: Vector) -> float:
+    """Return the largest variance outside the span, in units of the noise."""
+    d, n = span.shape
+    if d == n:
+        return 0.0
+    if covariances.matrices is None:
+        return float(_leading(covariances, noise, 1 + _SPARE, span)[0][0])
+    scale = 1 / np.sqrt(noise)
+    whole = scale[:, None] * np.tensordot(covariances.shares, covariances.matrices, 1) * scale
+    left = whole - span @ (span.T @ whole)
+    return float(np.linalg.eigvalsh(left - (left @ span) @ span.T)[-1])
+
+
+def _better_span(covariances: Covariances, span: Matrix, noise: Vector) -> Matrix:
+    """Return the span after one step of the fixed point, in units of the noise."""
+    moved, inside, _ = covariances.inside(span, noise)
+    weight = np.eye(span.shape[1]) - np.linalg.inv(inside)
+    step = np.tensordot(covariances.shares, moved @ weight, 1)
+    left, _, right = np.linalg.svd(step, full_matrices=False)
+    return left @ right
+
+
+def _log_likelihood(covariances: Covariances, span: Matrix, noise: Vector) -> float:
+    """Return the mean log-likelihood of a row, up to a constant."""
+    inside = covariances.inside(span, noise).each
+    total = (covariances.diagonals / noise).sum(axis=1)
+    outside = total - np.trace(inside, axis1=1, axis2=2)
+    by_environment = np.linalg.slogdet(inside)[1] + span.shape[1] + outside
+    return -0.5 * float(np.log(noise).sum() + covariances.shares @ by_environment)

@@ -1,0 +1,113 @@
+"""X read as latents behind a linear measurement, with noise or without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crlearn.inputs._environments import Environments
+from crlearn.inputs._factors import Covariances, find_factors
+from crlearn.inputs._span import Rank, components_of
+from crlearn.result import Check, LinearEncoder
+
+Matrix = NDArray[np.floating]
+NoiseName = Literal["auto", "gaussian", "none"]
+
+_WEAKEST = 1e-3  # variance of a direction beside the strongest, where noise hides it
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """As many directions of X as there are latents, in which the latents together are white.
+
+    Attributes
+    ----------
+    encoder
+        The map to these directions.
+    noise
+        Covariance of the measurement noise in them; None: there is none.
+    checks
+        What is to be said about the columns and the noise.
+    feature_noise
+        Variance of the noise of each feature, where there is noise.
+    """
+
+    encoder: LinearEncoder
+    checks: tuple[Check, ...]
+    noise: Matrix | None = None
+    feature_noise: NDArray[np.floating] | None = None
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        return self.encoder.n_latents
+
+
+def read_signal(
+    X: Matrix,
+    environments: Environments,
+    n_latents: int | None,
+    n_targets: int,
+    noise: NoiseName = "auto",
+) -> Signal:
+    """Return the directions of the latents, and the noise in them.
+
+    Without a number of latents the rank is taken, if it stands out; else noise fills all
+    dimensions, and what interventions can tell apart is the limit. By default there is noise if X
+    fills all its dimensions and these are more than the latents.
+    """
+    span, rank, checks = components_of(X, n_latents)
+    if n_latents is None and not rank.stands_out:
+        span = LinearEncoder(span.matrix[:n_targets], span.offset)
+    if noise == "none" or not _has_noise(rank, span.n_latents):
+        if noise == "gaussian":
+            checks = (*checks, _no_noise_to_tell(rank, span.n_latents))
+        return Signal(span, (*checks, rank.check(span.n_latents)))
+    return _behind_noise(X, environments, span.n_latents, checks)
+
+
+def _has_noise(rank: Rank, n_latents: int) -> bool:
+    return rank.value > n_latents and not rank.stands_out
+
+
+def _no_noise_to_tell(rank: Rank, n_latents: int) -> Check:
+    why = (
+        "there are no more features than latents, so that noise cannot be told from them"
+        if rank.n_varying <= n_latents
+        else "X is an exact mixture of few latents"
+    )
+    return Check("measurement noise", None, f"{why}; none is taken off")
+
+
+def _behind_noise(
+    X: Matrix, environments: Environments, n_latents: int, checks: tuple[Check, ...]
+) -> Signal:
+    varying = X.std(axis=0) > 0
+    unit = np.where(varying, X.std(axis=0), 1.0)  # keeps squares of 1e200 finite
+    parts = [
+        X[environments.codes == e][:, varying] / unit[varying] for e in range(len(environments))
+    ]
+    covariances = Covariances.of(parts)
+    factors = find_factors(covariances, n_latents, unit[varying])
+    noise_checks = [factors.independence_check()]
+    if n_latents > 1:
+        fewer = find_factors(covariances, n_latents - 1, unit[varying])
+        noise_checks.append(factors.visibility_check(fewer))
+    rows = factors.encoder(np.concatenate(parts))
+    values, axes = np.linalg.eigh(np.cov(rows.T, bias=True).reshape(2 * (n_latents,)))
+    signal = np.maximum(values - 1, _WEAKEST * values.max())
+    whiten = axes.T / np.sqrt(signal)[:, None]
+    matrix = np.zeros((n_latents, X.shape[1]))
+    matrix[:, varying] = whiten @ factors.encoder.matrix / unit[varying]
+    offset = X.mean(axis=0)
+    feature_noise = np.zeros(X.shape[1])
+    feature_noise[varying] = factors.noise * unit[varying] ** 2
+    return Signal(
+        LinearEncoder(matrix, offset),
+        (*checks, *noise_checks),
+        whiten @ whiten.T,
+        feature_noise,
+    )

@@ -1,0 +1,354 @@
+"""Linear mechanisms behind measurement noise, by expectation maximisation.
+
+Rows are measured with Gaussian noise of covariance V: in environment e their covariance is C_e + V,
+and C_e is what a graph, mechanisms and an encoder imply. Given these, the expected moments of the
+latents behind the rows are known (the rows are *completed*), and given completed moments the model
+without noise is fitted. In turns the two climb the likelihood of the rows as they were measured
+(Dempster, Laird and Rubin, JRSS B, 1977).
+
+Structures are searched among completed moments (Friedman, ICML 1997): what one loses there is never
+less than what it loses in the likelihood of the measured rows, by which the last word on every edge
+is said.
+
+The first moments are those of the rows less V. They are right on average, but where the noise is
+larger than the latents a search among them ends in the wrong place. So the first model to be
+completed is the one without an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from crlearn.graph import Graph, complete_graph, graph_of, topological_order
+from crlearn.likelihood._fit import FITS, Fit
+from crlearn.likelihood.core._encoder import off_diagonal
+from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood.core._tests import Linearised, mechanisms_at
+from crlearn.likelihood.interventional._edges import allows, edge_weights, losses_of_edges
+from crlearn.likelihood.interventional._start import (
+    first_orders,
+    fit_without_order,
+    intervened_rows,
+)
+from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, LinearModel, Masks, minimise
+from crlearn.likelihood.search._local import CLEAR
+from crlearn.likelihood.search._orders import search_orders
+from crlearn.result import GoodnessOfFit
+
+Matrix = NDArray[np.floating]
+IntMatrix = NDArray[np.intp]
+
+_MOST_TURNS = 100
+_STEPS_A_TURN = 3  # of Newton's method, after the first turn
+_STILL = 0.01  # nats that a turn gains
+_MOST_ORDERS_IN_A_ROW = 4  # that completed moments lead to
+_MOST_ALTERNATIVES = 3
+_HOPELESS = 4  # beyond so many times its expectation, a ratio is no local optimum's
+_NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
+
+
+class Completed(NamedTuple):
+    """A model that was fitted to moments which it has completed itself."""
+
+    H: Matrix
+    masks: Masks
+    moments: Moments
+    log_likelihood: float
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyModel:
+    """Linear mechanisms with Gaussian noise, behind measurement noise.
+
+    Attributes
+    ----------
+    moments
+        Of the environments, less those of the measurement noise.
+    pool, hard
+        As for `LinearModel`.
+    """
+
+    moments: Moments
+    pool: IntMatrix
+    hard: bool
+
+    @property
+    def noise(self) -> Matrix:
+        """Covariance of the measurement noise."""
+        assert self.moments.noise is not None
+        return self.moments.noise
+
+    @cached_property
+    def reference(self) -> LinearModel:
+        """The model of the rows as they were measured: whose tests they are compared by."""
+        return LinearModel(self.moments.measured, self.pool, self.hard)
+
+    def on(self, moments: Moments, *, hard: bool | None = None) -> LinearModel:
+        """Return the model without noise on other moments."""
+        return LinearModel(moments, self.pool, self.hard if hard is None else hard)
+
+    def completed(self, start: Moments, H: Matrix, masks: Masks) -> Completed:
+        """Climb the likelihood of the measured rows, in turns; see the module's text."""
+        moments, value, last = start, -np.inf, -np.inf
+        for turn in range(_MOST_TURNS):
+            pools = Pools.of(moments, self.pool)
+            H, _ = minimise(H, pools, masks, **({"max_steps": _STEPS_A_TURN} if turn else {}))
+            means, covariances = self._implied(H, moments, pools, masks)
+            value = self._log_likelihood(means, covariances)
+            moments = self._expected(means, covariances)
+            if value - last < _STILL:
+                break
+            last = value
+        return Completed(H, masks, moments, value)
+
+    def _implied(
+        self, H: Matrix, moments: Moments, pools: Pools, masks: Masks
+    ) -> tuple[Matrix, Matrix]:
+        """Return the means and covariances that the model has in each environment."""
+        n, n_environments = len(H), self.pool.shape[1]
+        mechanisms, variances = mechanisms_at(H, pools, masks)
+        j = np.arange(n)
+        latents = moments.means @ H.T
+        to_rows = np.linalg.inv(H)
+        means, covariances = np.zeros((n_environments, n)), np.zeros((n_environments, n, n))
+        for e, own in enumerate(self.pool.T):
+            weights = (self.pool == own[:, None]) * moments.sizes
+            centres = (weights @ latents) / weights.sum(axis=1, keepdims=True)
+            intercepts = np.einsum("ji,ji->j", mechanisms[j, own], centres)
+            effects = to_rows @ np.linalg.inv(mechanisms[j, own])
+            means[e] = effects @ intercepts
+            covariances[e] = (effects * variances[j, own]) @ effects.T
+        return means, covariances
+
+    def _log_likelihood(self, means: Matrix, covariances: Matrix) -> float:
+        """Return that of the measured rows, on the scale of models without noise."""
+        measured = self.moments.measured
+        whole = covariances + self.noise
+        off = measured.means - means
+        seen = measured.covariances + off[:, :, None] * off[:, None, :]
+        traces = np.trace(np.linalg.solve(whole, seen), axis1=1, axis2=2)
+        by_environment = np.linalg.slogdet(whole)[1] + traces - measured.n_variables
+        return -0.5 * float(measured.sizes @ by_environment)
+
+    def _expected(self, means: Matrix, covariances: Matrix) -> Moments:
+        """Return the moments of the latents, given the rows and the model."""
+        measured = self.moments.measured
+        share = np.swapaxes(
+            np.linalg.solve(covariances + self.noise, covariances), 1, 2
+        )  # of the signal, C (C + V)^-1
+        other = np.swapaxes(share, 1, 2)
+        left = covariances - share @ covariances
+        completed = share @ measured.covariances @ other + (left + np.swapaxes(left, 1, 2)) / 2
+        off = np.einsum("eij,ej->ei", share, measured.means - means)
+        return Moments(
+            measured.sizes, means + off, completed, None, measured.free_means, self.noise
+        )
+
+    def without_order(self, rng: np.random.Generator) -> Completed:
+        """Fit the model in which every latent may depend on all others."""
+        model = self.on(self.moments, hard=False)
+        start = fit_without_order(model, rng)
+        return self.completed(self.moments, start, model.masks_without_order())
+
+    def with_graph(self, before: Completed, H: Matrix, graph: Graph) -> Fit:
+        """Fit a graph; the completed moments are the parameters of the fit."""
+        masks = self.reference.masks(graph)
+        found = self.completed(before.moments, H, masks)
+        price = self.reference.edge_price[Fit(H, graph, 0.0).adjacency].sum()
+        return Fit(found.H, graph, found.log_likelihood, float(price), self.pool, parameters=found)
+
+    def changed(self, fit: Fit, graph: Graph) -> Fit:
+        """Fit another graph, from a fit that is near."""
+        return self.with_graph(fit.parameters, fit.H, graph)
+
+    def goodness_of_fit(self, fit: Fit) -> GoodnessOfFit:
+        """Compare a fit with a Gaussian of its own for the rows of every environment."""
+        weights = self.linearised(fit).weights_of_fit()
+        freedom = self.reference.freedom(fit.parameters.masks)
+        ratio = self.reference.ratio(-fit.log_likelihood / self.reference.n_rows)
+        ratio = weights.calibrated(ratio, freedom)
+        return GoodnessOfFit(ratio, freedom, float(chi2.sf(ratio, max(freedom, 1))), weights.mean)
+
+    def is_good(self, fit: Fit, n_tries: int) -> bool:
+        """Whether nothing better is to be expected after so many tries."""
+        value = -fit.log_likelihood / self.reference.n_rows
+        return self.reference.is_good(value, fit.parameters.masks, n_tries)
+
+    def linearised(self, fit: Fit) -> Linearised:
+        """Return the model of the measured rows around a fit."""
+        moments, masks = fit.parameters.moments, fit.parameters.masks
+        pools = Pools.of(moments, self.pool)
+        around = Linearised.at(fit.H, moments, pools, self.pool, masks)
+        return around.behind_noise(self.moments.measured)
+
+
+def fit_with_noise(
+    moments: Moments,
+    pool: IntMatrix,
+    rng: np.random.Generator,
+    *,
+    hard: bool,
+    n_attempts: int,
+    start: Matrix | None = None,
+) -> tuple[LinearModel, Fit]:
+    """Find encoder and graph: without order, then the best order, then without needless edges.
+
+    Returns
+    -------
+    model
+        Without noise, on the moments that the answer completes.
+    fit
+        With tests.
+    """
+    model = NoisyModel(moments, pool, hard)
+    best = _best_order(model, rng, start)
+    test = model.goodness_of_fit(best)
+    for _ in range(n_attempts - 1):
+        if test.p_value >= FITS or test.ratio > _HOPELESS * test.freedom:
+            break
+        best = max(best, _best_order(model, rng, None), key=lambda fit: fit.score)
+        test = model.goodness_of_fit(best)
+    sparse = [_pruned(model, best)]
+    sparse += [_pruned(model, each) for each in _close(best) if not allows(each, sparse[0])]
+    sparse.sort(key=lambda fit: -fit.score)
+    answer = sparse[0]
+    others = {fit.graph: fit for fit in reversed(sparse) if fit.graph != answer.graph}
+    answer = replace(
+        answer,
+        goodness_of_fit=test,
+        edge_p_values=_edge_p_values(model, answer),
+        standard_errors=_standard_errors(model, answer),
+        alternatives=tuple(sorted(others.values(), key=lambda fit: -fit.score)),
+    )
+    return model.on(answer.parameters.moments), answer
+
+
+def moments_behind(fit: Fit, rows: Sequence[Matrix], noise: Matrix) -> Moments:
+    """Return the moments of what was measured: as a linear fit has them, or rows less noise."""
+    if isinstance(fit.parameters, Completed):
+        return fit.parameters.moments
+    return Moments.of(rows, noise=noise)
+
+
+def denoised(rows: Sequence[Matrix], noise: Matrix) -> list[Matrix]:
+    """Return rows with the covariances that are left without noise, as near to them as can be.
+
+    Posterior means would vary too little. The map of each environment is the one that moves
+    Gaussian rows least (optimal transport).
+    """
+    moved = []
+    for each in rows:
+        mean, covariance = each.mean(axis=0), np.cov(each.T, bias=True).reshape(noise.shape)
+        signal = Moments.of([each], noise=noise).covariances[0]
+        root = _root(covariance)
+        inverse = np.linalg.inv(root)
+        moved.append(mean + (each - mean) @ (inverse @ _root(root @ signal @ root) @ inverse))
+    return moved
+
+
+def _root(matrix: Matrix) -> Matrix:
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+
+
+def _best_order(model: NoisyModel, rng: np.random.Generator, start: Matrix | None) -> Fit:
+    """Return the best fit from several orders, every latent a function of all before it."""
+    if start is None:
+        free = model.without_order(rng)
+        H = intervened_rows(model.on(free.moments), free.H) if model.hard else free.H
+    else:
+        free = Completed(start, np.zeros(0), model.moments, -np.inf)
+        H = start
+    best: Fit | None = None
+    for n_tries, order in enumerate(first_orders(model.on(free.moments), H, rng), start=1):
+        found = _climbed(model, free, H, order)
+        best = found if best is None or found.score > best.score else best
+        if n_tries == ENOUGH_TRIES or model.is_good(best, n_tries):
+            break
+    assert best is not None
+    return best
+
+
+def _climbed(model: NoisyModel, free: Completed, H: Matrix, order: list[int]) -> Fit:
+    """Search orders among moments that each new order completes."""
+    before, best = free, None
+    for _ in range(_MOST_ORDERS_IN_A_ROW):
+        found = search_orders(model.on(before.moments), H, order)
+        fit = model.with_graph(before, found.H, found.graph)
+        fit = replace(fit, alternatives=found.alternatives)
+        if best is not None and fit.score <= best.score + _STILL:
+            break
+        best, before, H = fit, fit.parameters, fit.H
+        order = [int(j) for j in topological_order(fit.adjacency)]
+    assert best is not None
+    return best
+
+
+def _close(best: Fit) -> Iterator[Fit]:
+    """Yield other orders that may be about as good, as the completed moments tell."""
+    others = sorted(best.alternatives, key=lambda fit: -fit.log_likelihood)
+    for other in others[:_MOST_ALTERNATIVES]:
+        if other.log_likelihood > others[0].log_likelihood - CLEAR:
+            yield replace(other, parameters=best.parameters)
+
+
+def _pruned(model: NoisyModel, fit: Fit) -> Fit:
+    """Remove edges while that raises the score."""
+    best = model.changed(fit, fit.graph)
+    weights = edge_weights(model.linearised(best), best.adjacency)
+    price = model.reference.edge_price * weights
+    while best.n_edges:
+        losses = losses_of_edges(model.on(best.parameters.moments), best)
+        needless = losses < _NEEDLESS * price
+        if needless.sum() > 1:
+            found = model.changed(best, graph_of(best.adjacency & ~needless))
+            if best.log_likelihood - found.log_likelihood < price[needless].min() / 2:
+                best = found
+                continue
+        weakest = np.unravel_index((losses / price).argmin(), losses.shape)
+        fewer = best.adjacency.copy()
+        fewer[weakest] = False
+        found = model.changed(best, graph_of(fewer))
+        if best.log_likelihood - found.log_likelihood > price[weakest]:
+            break
+        best = found
+    return best
+
+
+def _edge_p_values(model: NoisyModel, fit: Fit) -> Matrix:
+    """Return Wald tests of all edges, and of those that the order allows; 1 for the others."""
+    order = [int(j) for j in topological_order(fit.adjacency)]
+    whole = model.changed(fit, complete_graph(order))
+    p_values = _wald(model, whole)
+    own = _wald(model, fit)
+    return np.where(fit.adjacency, own, p_values)
+
+
+def _wald(model: NoisyModel, fit: Fit) -> Matrix:
+    around = model.linearised(fit)
+    pools = Pools.of(fit.parameters.moments, model.pool)
+    mechanisms, _ = mechanisms_at(fit.H, pools, fit.parameters.masks)
+    used = fit.parameters.masks * (pools.shares > 0)[..., None] > 0
+    p_values = np.ones(fit.adjacency.shape)
+    for (i, j), places in around.edges.items():
+        effects = mechanisms[j, used[j, :, i], i]
+        covariance = around.covariance[np.ix_(places, places)] / model.reference.n_rows
+        statistic = float(effects @ np.linalg.lstsq(covariance, effects, rcond=None)[0])
+        p_values[i, j] = chi2.sf(statistic, len(places))
+    return p_values
+
+
+def _standard_errors(model: NoisyModel, fit: Fit) -> Matrix:
+    """Return the standard error of what each row of the encoder has of the other latents."""
+    n = len(fit.H)
+    variances = np.diag(model.linearised(fit).covariance)[: n * (n - 1)]
+    errors = np.zeros((n, n))
+    errors[off_diagonal(n)] = np.sqrt(np.maximum(variances, 0) / model.reference.n_rows)
+    return errors
