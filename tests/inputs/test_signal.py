@@ -38,7 +38,7 @@ def test_exact_mixtures_have_no_noise():
 def test_noise_is_measured_where_x_fills_all_dimensions():
     found = signal(0.3)
     assert found.noise is not None
-    np.testing.assert_allclose(found.feature_noise[:-1], 0.09, rtol=0.2)
+    np.testing.assert_allclose(found.feature_noise[:-1], 0.3, rtol=0.1)
     assert found.feature_noise[-1] == 0
     rows = found.encoder(world(0.3))
     np.testing.assert_allclose(np.cov(rows.T) - found.noise, np.eye(3), atol=0.01)

@@ -72,6 +72,12 @@ def with_noise(X: Any, size: float = 0.3) -> Any:
     return X + size * X.std(axis=0) * np.random.default_rng(0).standard_normal(X.shape)
 
 
+def with_noise_that_features_share(X: Any) -> Any:
+    """Add noise that is the same in all features, and very little that is not."""
+    rng = np.random.default_rng(0)
+    return with_noise(X, 0.02) + 0.3 * X.std() * rng.standard_normal((len(X), 1))
+
+
 def with_far_rows(world: Any, size: float) -> tuple[Any, Any]:
     """Move one row in a hundred by so many sd in a random direction inside the span."""
     rng, X, mixing = np.random.default_rng(0), world.X.copy(), world.truth.mixing.matrix
@@ -180,10 +186,13 @@ def interventions() -> Any:
     return make_linear_interventional(3, 5, 600, random_state=0)
 
 
-def single_node(X: Any = None, y: Any = None, n_latents: int | None = None) -> Any:
+def single_node(
+    X: Any = None, y: Any = None, n_latents: int | None = None, noise: str = "auto"
+) -> Any:
     world = interventions()
     X, y = (world.X if X is None else X), (world.y if y is None else y)
-    return LinearInterventionCRL(n_latents, mechanisms="linear", random_state=0).fit(X, y)
+    model = LinearInterventionCRL(n_latents, mechanisms="linear", noise=noise, random_state=0)
+    return model.fit(X, y)
 
 
 def one_latent_without_intervention() -> Any:
@@ -222,10 +231,10 @@ def sets() -> Any:
     return make_multi_node(n_latents=3, n_features=5, n_samples=1000, random_state=0)
 
 
-def multi_node(X: Any = None, y: Any = None) -> Any:
+def multi_node(X: Any = None, y: Any = None, noise: str = "auto") -> Any:
     world = sets()
     X, y = (world.X if X is None else X), (world.y if y is None else y)
-    return MultiNodeCRL(3, mechanisms="linear", random_state=0).fit(X, y)
+    return MultiNodeCRL(3, mechanisms="linear", noise=noise, random_state=0).fit(X, y)
 
 
 def an_environment_that_is_mixed_otherwise() -> Any:
@@ -645,7 +654,14 @@ FAIL: dict[tuple[str, str], Fit] = {
     ),
     ("LinearInterventionCRL", "single-node interventions fit"): an_environment_in_other_units,
     ("LinearInterventionCRL", "rank of X"): lambda: single_node(
-        with_noise(interventions().X), n_latents=3
+        with_noise(interventions().X), n_latents=3, noise="none"
+    ),
+    (
+        "LinearInterventionCRL",
+        "measurement noise is independent across features",
+    ): lambda: single_node(with_noise_that_features_share(interventions().X), n_latents=3),
+    ("LinearInterventionCRL", "latents stand out from the noise"): lambda: single_node(
+        with_noise(interventions().X, 10), n_latents=3
     ),
     ("LinearInterventionCRL", "answer does not hang on few rows"): lambda: single_node(
         with_far_rows(interventions(), 20)[0]
@@ -660,7 +676,13 @@ FAIL: dict[tuple[str, str], Fit] = {
         "MultiNodeCRL",
         "interventions on sets of latents fit",
     ): an_environment_that_is_mixed_otherwise,
-    ("MultiNodeCRL", "rank of X"): lambda: multi_node(with_noise(sets().X)),
+    ("MultiNodeCRL", "rank of X"): lambda: multi_node(with_noise(sets().X), noise="none"),
+    ("MultiNodeCRL", "measurement noise is independent across features"): lambda: multi_node(
+        with_noise_that_features_share(sets().X)
+    ),
+    ("MultiNodeCRL", "latents stand out from the noise"): lambda: multi_node(
+        with_noise(sets().X, 10)
+    ),
     ("MultiNodeCRL", "answer does not hang on few rows"): lambda: multi_node(
         with_far_rows(sets(), 20)[0]
     ),
@@ -932,9 +954,22 @@ def check_of(model: Any, name: str) -> Any:
 def test_hardly_any_measurement_noise_is_harmless(fit: Any):
     world = interventions() if fit is single_node else sets()
     options = {"n_latents": 3} if fit is single_node else {}
-    check = check_of(fit(with_noise(world.X, 0.001), **options), "rank of X")
+    model = fit(with_noise(world.X, 0.001), noise="none", **options)
+    check = check_of(model, "rank of X")
     assert check.passed
     assert "X has rank 5, and 3 latents" in check.detail
+
+
+@pytest.mark.parametrize("size", [0.001, 0.1])
+@pytest.mark.parametrize("fit", [single_node, multi_node], ids=["single nodes", "sets"])
+def test_measurement_noise_that_is_taken_off_is_no_reason_to_warn(fit: Any, size: float):
+    world = interventions() if fit is single_node else sets()
+    options = {"n_latents": 3} if fit is single_node else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AssumptionWarning)
+        model = fit(with_noise(world.X, size), **options)
+    assert check_of(model, "measurement noise is independent across features").passed
+    assert check_of(model, "latents stand out from the noise").passed
 
 
 @pytest.mark.parametrize(

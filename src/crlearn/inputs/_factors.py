@@ -113,8 +113,9 @@ def find_factors(
 ) -> Factors:
     """Find the factors of the rows of each environment, by maximum likelihood.
 
-    Where features are so few that variances of their own cannot be told, they have one. Starts are
-    noise that is alike in all features, and noise that is as large as the feature varies.
+    Starts are noise that is as large as a feature varies, and as it varies beside what all others
+    say of it. Where features are so few that variances of their own cannot be told, noise is as
+    large as a feature varies, or alike in all.
 
     Parameters
     ----------
@@ -128,11 +129,10 @@ def find_factors(
     covariances = parts if isinstance(parts, Covariances) else Covariances.of(parts)
     variances = covariances.shares @ covariances.diagonals
     each = can_tell_noise(len(variances), n_latents)
-    alike = np.ones_like(variances) if units is None else (units.min() / units) ** 2
-    found = [
-        _climbed(covariances, n_latents, unit, each=each)
-        for unit in ((alike, variances) if each else (alike,))
-    ]
+    other = covariances.beside_the_others() if each else np.ones_like(variances)
+    if units is not None and not each:
+        other = np.maximum(units.min() / units, np.sqrt(_SMALLEST_NOISE)) ** 2
+    found = [_climbed(covariances, n_latents, unit, each=each) for unit in (other, variances)]
     best = max(found, key=lambda turn: turn.log_likelihood)
     n_rows = sum(map(len, covariances.parts))
     return Factors(
@@ -170,6 +170,20 @@ class Covariances:
             np.array([rows.var(axis=0) for rows in parts]),
             matrices,
         )
+
+    def beside_the_others(self) -> Vector:
+        """Return what the variance of each feature is, given all others; as it is if they are many.
+
+        Noise is never larger.
+        """
+        variances = self.shares @ self.diagonals
+        if self.matrices is None:
+            return variances
+        scale = 1 / np.sqrt(variances)
+        whole = scale[:, None] * np.tensordot(self.shares, self.matrices, 1) * scale
+        values, axes = np.linalg.eigh(whole)
+        precision = (axes**2) @ (1 / np.maximum(values, _SMALLEST_NOISE))
+        return variances / precision
 
     def times(self, basis: Matrix, noise: Vector) -> Matrix:
         """Return their products with a basis, ``(E, d, n)``, in units of the noise."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crlearn.inputs._environments import Environments
 from crlearn.inputs._factors import Covariances, find_factors
-from crlearn.inputs._span import Rank, components_of
+from crlearn.inputs._span import Rank, Scaling, components_of
 from crlearn.result import Check, LinearEncoder
 
 Matrix = NDArray[np.floating]
@@ -32,7 +32,7 @@ class Signal:
     checks
         What is to be said about the columns and the noise.
     feature_noise
-        Variance of the noise of each feature, where there is noise.
+        Standard deviation of the noise of each feature, where there is noise.
     """
 
     encoder: LinearEncoder
@@ -85,10 +85,11 @@ def _no_noise_to_tell(rank: Rank, n_latents: int) -> Check:
 def _behind_noise(
     X: Matrix, environments: Environments, n_latents: int, checks: tuple[Check, ...]
 ) -> Signal:
-    varying = X.std(axis=0) > 0
-    unit = np.where(varying, X.std(axis=0), 1.0)  # keeps squares of 1e200 finite
+    scaling = Scaling.of(X)
+    varying, unit = ~scaling.constant, scaling.scale
     parts = [
-        X[environments.codes == e][:, varying] / unit[varying] for e in range(len(environments))
+        (X[environments.codes == e][:, varying] - scaling.mean[varying]) / unit[varying]
+        for e in range(len(environments))
     ]
     covariances = Covariances.of(parts)
     factors = find_factors(covariances, n_latents, unit[varying])
@@ -102,11 +103,10 @@ def _behind_noise(
     whiten = axes.T / np.sqrt(signal)[:, None]
     matrix = np.zeros((n_latents, X.shape[1]))
     matrix[:, varying] = whiten @ factors.encoder.matrix / unit[varying]
-    offset = X.mean(axis=0)
     feature_noise = np.zeros(X.shape[1])
-    feature_noise[varying] = factors.noise * unit[varying] ** 2
+    feature_noise[varying] = np.sqrt(factors.noise) * unit[varying]
     return Signal(
-        LinearEncoder(matrix, offset),
+        LinearEncoder(matrix, scaling.mean),
         (*checks, *noise_checks),
         whiten @ whiten.T,
         feature_noise,

@@ -109,7 +109,7 @@ def far_rows_check(
 def fit_details(fit: Fit, signal: Signal) -> dict[str, Any]:
     """Return what the record of a fit says of its model, and of the noise of the features."""
     return {
-        **({} if signal.noise is None else {"noise_variances": signal.feature_noise}),
+        **({} if signal.noise is None else {"noise_sds": signal.feature_noise}),
         "mechanisms": fit.mechanisms,
         "noise": "any" if fit.any_noise else "gaussian",
         "score": fit.score,
