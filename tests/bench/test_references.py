@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.bench import ExactPosterior
+from crlearn.bench import ExactPosterior, GaussianPosterior
 from crlearn.bench._references import posterior_means, truth_parameters
-from crlearn.data import SCM, Gaussian, Linear, Node, make_multi_domain
+from crlearn.data import SCM, Gaussian, Linear, Node, make_multi_domain, make_noisy_interventional
 from crlearn.metrics import relmse
 
 
@@ -75,3 +75,23 @@ def test_two_parents_are_refused():
         model.transform(world.X, world.y)
     with pytest.raises(ValueError, match="label of each row"):
         model.transform(world.X)
+
+
+def test_no_linear_map_is_better_than_the_gaussian_posterior():
+    """Regressions of the latents on the rows of each environment have errors as large."""
+    world: Any = make_noisy_interventional(3, 10, 500, share=0.5, uneven=True, random_state=0)
+    model = GaussianPosterior(truth=world.truth).fit(world.X, world.y)
+    Z, found = world.truth.Z, model.transform(world.X, world.y)
+    for label in world.environments:
+        rows = world.y == label
+        design = np.column_stack([np.ones(rows.sum()), world.X[rows]])
+        best = design @ np.linalg.lstsq(design, Z[rows], rcond=None)[0]
+        ratio = ((found[rows] - Z[rows]) ** 2).mean() / ((best - Z[rows]) ** 2).mean()
+        assert 1 <= ratio < 1.1
+    assert model.result_.adjacency is None
+
+
+def test_the_gaussian_posterior_is_that_of_the_rows_of_its_truth():
+    world: Any = make_noisy_interventional(2, 6, 100, random_state=0)
+    with pytest.raises(ValueError, match="of these rows"):
+        GaussianPosterior(truth=world.truth).fit(world.X[:50], world.y[:50])

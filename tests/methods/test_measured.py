@@ -97,9 +97,8 @@ def test_without_noise_posteriors_have_no_variance():
 
 
 def test_unknown_targets_behind_noise():
-    world = make_multi_node(3, 20, 4000, measurement_noise=0.3, random_state=0)
-    assert world.truth is not None
-    model = MultiNodeCRL(n_latents=3, random_state=0).fit(world.X, world.y)
+    world: Any = make_multi_node(3, 20, 4000, measurement_noise=0.3, random_state=0)
+    model: Any = MultiNodeCRL(n_latents=3, random_state=0).fit(world.X, world.y)
     correlations = correlation_matrix(world.truth.Z, model.transform(world.X, world.y))
     assert correlations.max(axis=1).min() > 0.95
     place = correlations.argmax(axis=1)

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from crlearn.base import BaseCRL
 from crlearn.graph import topological_order
 from crlearn.inputs import read_environments
+from crlearn.methods import PosteriorEncoder
 from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ Matrix = NDArray[np.floating]
 _ROWS_AT_ONCE = 2000
 # How far beyond the observations latents are looked for, in standard deviations of the noise.
 _MARGIN = 5.0
+_SMALLEST_VARIANCE = 1e-12  # of the noise, where there is none
 
 
 class ExactPosterior(BaseCRL):
@@ -89,6 +91,72 @@ class ExactPosterior(BaseCRL):
                 part = rows[start : start + _ROWS_AT_ONCE]
                 means[part] = posterior_means(scm, noisy[part], sds, self.n_grid)
         return means
+
+
+class GaussianPosterior(BaseCRL):
+    """Posterior means of the latents, given the truth but for the shape of their distribution.
+
+    Knows the mixing, and of the rows that it is fitted to the means and covariances of latents and
+    noise in each environment. No linear map is better for these rows.
+
+    Parameters
+    ----------
+    truth
+        Of the `crlearn.data.Dataset` that it is fitted to.
+    random_state
+        Not used.
+    """
+
+    _requires_y: ClassVar[bool] = True
+    _parameter_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        n_latents: int | None = None,
+        *,
+        truth: Truth | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_latents = n_latents
+        self.truth = truth
+        self.random_state = random_state
+
+    def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
+        assert y is not None
+        truth = self.truth
+        matrix = None if truth is None else truth.mixing.matrix
+        if truth is None or matrix is None or len(truth.Z) != len(X):
+            raise ValueError("'truth' must be that of these rows, with a linear mixing.")
+        environments = read_environments(y)
+        offset = truth.mixing(np.zeros((1, matrix.shape[1])))[0]
+        noise = np.maximum((X - truth.mixing(truth.Z)).var(axis=0), _SMALLEST_VARIANCE * X.var())
+        weighted = matrix.T / noise
+        covariance = np.linalg.inv(weighted @ matrix)
+        parts = [truth.Z[environments.codes == e] for e in range(len(environments))]
+        n = matrix.shape[1]
+        return Result(
+            encoder=PosteriorEncoder(
+                covariance @ weighted,
+                offset,
+                covariance,
+                np.array([part.mean(axis=0) for part in parts]),
+                np.array([np.cov(part.T).reshape(n, n) for part in parts]),
+                truth.Z.mean(axis=0),
+                np.cov(truth.Z.T).reshape(n, n),
+            ),
+            decoder=LinearDecoder(matrix, offset),
+            guarantee=Guarantee("none", "none", "a reference that was given the truth"),
+            adjacency=None,
+            environments=environments.names,
+        )
+
+    def transform(self, X: ArrayLike, y: ArrayLike | None = None) -> Matrix:
+        """Return the posterior means of the latents of rows with environment labels `y`."""
+        check_is_fitted(self)
+        encoder = self.result_.encoder
+        assert isinstance(encoder, PosteriorEncoder)
+        codes = None if y is None else read_environments(np.asarray(y)).codes
+        return encoder.posterior(np.asarray(X, dtype=float), codes).mean
 
 
 def posterior_means(

@@ -77,6 +77,7 @@ from crlearn.data.worlds._interventional import (
     make_multi_domain,
     make_multi_node,
 )
+from crlearn.data.worlds._noisy import make_noisy_interventional
 from crlearn.data.worlds._observational import make_observational
 from crlearn.data.worlds._resting_balls import make_resting_balls
 from crlearn.data.worlds._segments import make_latent_anm, make_segments
@@ -100,6 +101,7 @@ WORLDS: dict[str, Callable[..., Dataset]] = {
     "mixed-series": make_mixed_series,
     "sparse-mixture": make_sparse_mixture,
     "broken": make_broken,
+    "noisy-interventional": make_noisy_interventional,
 }
 
 __all__ = [
@@ -155,6 +157,7 @@ __all__ = [
     "make_multi_domain",
     "make_multi_node",
     "make_noise",
+    "make_noisy_interventional",
     "make_observational",
     "make_resting_balls",
     "make_scm",

@@ -8,6 +8,7 @@ from crlearn.methods._ivae import IVAE, ivae
 from crlearn.methods._linear_intervention import HARD_GUARANTEE as HARD_INTERVENTION_GUARANTEE
 from crlearn.methods._linear_intervention import SOFT_GUARANTEE as SOFT_INTERVENTION_GUARANTEE
 from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_intervention_crl
+from crlearn.methods._measured import PosteriorEncoder
 from crlearn.methods._multi_node import HARD_GUARANTEE as HARD_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
@@ -59,6 +60,7 @@ __all__ = [
     "NonlinearInterventionCRL",
     "ObservationalCRL",
     "PCABaseline",
+    "PosteriorEncoder",
     "ScoreOptions",
     "SparseMixtureCRL",
     "StructuralPriorCRL",

@@ -23,10 +23,9 @@ NOISE = 0.3 * np.array([[1.0, 0.3, 0.0], [0.3, 1.0, 0.0], [0.0, 0.0, 0.5]])
 @pytest.fixture(scope="module", params=["hard", "soft"])
 def drawn(request: pytest.FixtureRequest) -> Any:
     """White rows of a world with noise, the encoder of its latents and its graph."""
-    world = make_linear_interventional(
+    world: Any = make_linear_interventional(
         N, N, 20_000, intervention=request.param, variance_factor=5.0, random_state=1
     )
-    assert world.truth is not None
     X, y = world.X - world.X.mean(axis=0), np.asarray(world.y)
     whiten = np.linalg.inv(np.linalg.cholesky(np.cov(X.T)))
     noisy = X @ whiten.T + np.random.default_rng(0).multivariate_normal(np.zeros(N), NOISE, len(X))
