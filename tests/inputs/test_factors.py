@@ -71,7 +71,7 @@ def test_likelihood_is_that_of_the_gaussian_model():
 def test_many_features_need_no_covariances(monkeypatch: pytest.MonkeyPatch):
     parts, _, _ = measured()
     small = find_factors(parts, 3)
-    monkeypatch.setattr(factors_module, "_MOST_ENTRIES", 1)
+    monkeypatch.setattr(factors_module, "MOST_ENTRIES", 1)
     large = find_factors(parts, 3)
     np.testing.assert_allclose(large.noise, small.noise, rtol=1e-5)
     assert large.largest_outside == pytest.approx(small.largest_outside, rel=0.05)

@@ -1,16 +1,25 @@
-"""What `EmpiricalBayesCRL`, `StructuralPriorCRL` and `EBCRL` share."""
+"""What `EmpiricalBayesCRL`, `StructuralPriorCRL` and `EBCRL` share, and the linear methods."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from crlearn import EmpiricalBayesCRL, StructuralPriorCRL
-from crlearn.data import make_multi_domain
+from crlearn import (
+    EmpiricalBayesCRL,
+    LinearInterventionCRL,
+    MultiNodeCRL,
+    StructuralPriorCRL,
+    load,
+)
+from crlearn.data import make_linear_interventional, make_multi_domain, make_multi_node
 from crlearn.exceptions import AssumptionWarning
+from crlearn.methods import PosteriorEncoder
+from crlearn.metrics import correlation_matrix
 from crlearn.published import EBCRL
 
 
@@ -63,3 +72,99 @@ def test_rows_far_outside_the_range_of_the_fit(data: Any, model: Any):
         model.transform(data.X[:3] * [[100], [1], [-100]])
     with pytest.warns(AssumptionWarning, match=message):
         model.posterior(data.X[:3] * [[100], [1], [-100]])
+
+
+@pytest.fixture(scope="module")
+def measured() -> Any:
+    return make_linear_interventional(
+        3, 20, 4000, variance_factor=5.0, measurement_noise=0.5, random_state=0
+    )
+
+
+@pytest.fixture(scope="module")
+def linear(measured: Any) -> LinearInterventionCRL:
+    return LinearInterventionCRL(n_latents=3, random_state=0).fit(measured.X, measured.y)
+
+
+def limit(world: Any) -> np.ndarray:
+    """Posterior means with the true parameters."""
+    truth, X, y = world.truth, world.X, np.asarray(world.y)
+    G, Z = truth.mixing.matrix, np.empty_like(truth.Z)
+    for e in np.unique(y):
+        z, x = truth.Z[y == e], X[y == e]
+        C = np.cov(z.T)
+        gain = C @ G.T @ np.linalg.inv(G @ C @ G.T + 0.25 * np.eye(len(G)))
+        Z[y == e] = z.mean(axis=0) + (x - x.mean(axis=0)) @ gain.T
+    return Z
+
+
+class TestLinearMethods:
+    def test_noise_is_taken_off_as_far_as_it_can_be(
+        self, measured: Any, linear: LinearInterventionCRL
+    ):
+        assert not linear.result_.failed_checks
+        np.testing.assert_array_equal(linear.result_.adjacency, measured.truth.graph)
+        np.testing.assert_allclose(linear.result_.details["noise_sds"], 0.5, rtol=0.05)
+        own = np.diag(
+            correlation_matrix(measured.truth.Z, linear.transform(measured.X, measured.y))
+        )
+        best = np.diag(correlation_matrix(measured.truth.Z, limit(measured)))
+        assert (own > best - 0.003).all()
+
+    def test_labels_help(self, measured: Any, linear: LinearInterventionCRL):
+        known = np.diag(
+            correlation_matrix(measured.truth.Z, linear.transform(measured.X, measured.y))
+        )
+        unknown = np.diag(correlation_matrix(measured.truth.Z, linear.transform(measured.X)))
+        assert known.mean() >= unknown.mean()
+
+    def test_fit_transform_is_told_the_labels(self, measured: Any, linear: LinearInterventionCRL):
+        again = LinearInterventionCRL(n_latents=3, random_state=0)
+        np.testing.assert_array_equal(
+            again.fit_transform(measured.X, measured.y), linear.transform(measured.X, measured.y)
+        )
+
+    def test_posterior_variances_are_those_of_the_errors(
+        self, measured: Any, linear: LinearInterventionCRL
+    ):
+        """In units of the truth, whose scale the model does not know."""
+        posterior = linear.posterior(measured.X, measured.y)
+        for j in range(3):
+            scale = np.polyfit(posterior.mean[:, j], measured.truth.Z[:, j], 1)[0]
+            errors = measured.truth.Z[:, j] - scale * posterior.mean[:, j]
+            assert errors.var() == pytest.approx(
+                scale**2 * posterior.variance[:, j].mean(), rel=0.15
+            )
+
+    def test_the_decoder_is_the_mixing(self, measured: Any, linear: LinearInterventionCRL):
+        decoded = linear.inverse_transform(np.eye(3)) - linear.inverse_transform(np.zeros((3, 3)))
+        for column, true in zip(decoded, measured.truth.mixing.matrix.T, strict=True):
+            cosine = abs(column @ true) / np.linalg.norm(column) / np.linalg.norm(true)
+            assert cosine > 0.99
+
+    def test_labels_that_fit_has_not_seen(self, measured: Any, linear: LinearInterventionCRL):
+        with pytest.raises(ValueError, match=r"has not seen: 7\."):
+            linear.transform(measured.X[:2], [0, 7])
+
+    def test_it_is_saved(self, measured: Any, linear: LinearInterventionCRL, tmp_path: Path):
+        linear.save(tmp_path / "model.crl")
+        again = load(tmp_path / "model.crl")
+        assert isinstance(again.result_.encoder, PosteriorEncoder)
+        np.testing.assert_array_equal(
+            again.transform(measured.X, measured.y), linear.transform(measured.X, measured.y)
+        )
+
+    def test_without_noise_posteriors_have_no_variance(self):
+        world = make_linear_interventional(2, 5, 500, random_state=0)
+        model = LinearInterventionCRL(random_state=0).fit(world.X, world.y)
+        posterior = model.posterior(world.X)
+        np.testing.assert_array_equal(posterior.mean, model.transform(world.X, world.y))
+        assert (posterior.variance == 0).all()
+
+    def test_unknown_targets_behind_noise(self):
+        world: Any = make_multi_node(3, 20, 4000, measurement_noise=0.3, random_state=0)
+        model: Any = MultiNodeCRL(n_latents=3, random_state=0).fit(world.X, world.y)
+        correlations = correlation_matrix(world.truth.Z, model.transform(world.X, world.y))
+        assert correlations.max(axis=1).min() > 0.95
+        place = correlations.argmax(axis=1)
+        np.testing.assert_array_equal(model.result_.targets[:, place], world.truth.targets)

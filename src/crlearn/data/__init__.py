@@ -76,8 +76,8 @@ from crlearn.data.worlds._interventional import (
     make_linear_interventional,
     make_multi_domain,
     make_multi_node,
+    make_noisy_interventional,
 )
-from crlearn.data.worlds._noisy import make_noisy_interventional
 from crlearn.data.worlds._observational import make_observational
 from crlearn.data.worlds._resting_balls import make_resting_balls
 from crlearn.data.worlds._segments import make_latent_anm, make_segments

@@ -30,13 +30,13 @@ Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
 
 _MOST_ROUNDS = 500
-_ROUNDS_OF_ONE_VARIANCE = 5
+_ROUNDS_OF_ONE_VARIANCE = 5  # in which starts keep their proportions
 _STILL = 1e-6  # relative change of the variances
 _SMALLEST_NOISE = 1e-10  # beside the variance of a feature
 # Entries of covariances that are kept in memory; beyond that products with the rows are formed.
-_MOST_ENTRIES = 20_000_000
+MOST_ENTRIES = 20_000_000
 # Eigenvalues of noise may reach this far beyond the edge of the Marchenko-Pastur law.
-_SLACK = 1.15
+SLACK = 1.15
 _LEVEL = 1e-3  # p-value below which a factor is seen
 _SPARE, _POWERS = 3, 20  # directions and products in the search for the largest one of the noise
 
@@ -83,7 +83,7 @@ class Factors:
     def independence_check(self) -> Check:
         """Check that the factors explain all that features share."""
         d, n = self.span.shape
-        edge = _SLACK * (1 + np.sqrt((d - n) / self.n_rows)) ** 2
+        edge = SLACK * (1 + np.sqrt((d - n) / self.n_rows)) ** 2
         return Check(
             "measurement noise is independent across features",
             bool(self.largest_outside <= edge),
@@ -161,7 +161,7 @@ class Covariances:
         """Return those of the rows of each environment."""
         sizes = np.array([len(rows) for rows in parts])
         n_features = parts[0].shape[1]
-        small = len(parts) * n_features**2 <= _MOST_ENTRIES
+        small = len(parts) * n_features**2 <= MOST_ENTRIES
         matrices = np.array([np.cov(rows.T, bias=True) for rows in parts]) if small else None
         return cls(
             tuple(parts),

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
+from crlearn.inputs._factors import MOST_ENTRIES, SLACK
 from crlearn.inputs._span import (
     Scaling,
     check_columns,
@@ -19,14 +20,10 @@ from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 
-# Noise eigenvalues may reach this far beyond the edge of the Marchenko-Pastur law.
-_SLACK = 1.15
 # Latents beyond this many standard deviations of the noise leave nothing of the small ones.
 _LARGEST = 1e6
 _USUAL = 0.05  # quantile of the rows' sizes that a row which has run away is compared with
 _SMALLEST_UNIT, _LARGEST_UNIT = 1e-153, 1e153  # squares stay finite
-# Of second moments that are kept in memory at once.
-_MOST_ENTRIES = 20_000_000
 _MOST_ROUNDS, _STILL = 30, 1e-5
 
 
@@ -79,13 +76,13 @@ class Measurement:
         return (
             Check(
                 "measurement noise",
-                bool(largest <= _SLACK * edge),
+                bool(largest <= SLACK * edge),
                 f"largest variance beside the latents {largest / self.noise_variance:.2f} times the"
                 f" noise; noise alike in all features has up to {edge / self.noise_variance:.2f}",
             ),
             Check(
                 "latents stand out from the noise",
-                bool(self.eigenvalues[n - 1] > _SLACK * edge),
+                bool(self.eigenvalues[n - 1] > SLACK * edge),
                 "smallest second moment among the latents "
                 f"{self.eigenvalues[n - 1] / self.noise_variance:.1f} times the noise",
             ),
@@ -196,7 +193,7 @@ def common_span(
     """
     n = start.shape[1]
     parts = [rows[codes == e] for e in range(codes.max() + 1)]
-    small = len(parts) * rows.shape[1] ** 2 <= _MOST_ENTRIES
+    small = len(parts) * rows.shape[1] ** 2 <= MOST_ENTRIES
     moments = [part.T @ part for part in parts] if small else []
     span = start
     for _ in range(_MOST_ROUNDS):

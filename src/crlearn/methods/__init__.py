@@ -3,12 +3,12 @@
 from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, pca_baseline
 from crlearn.methods._beta_vae import BetaVAE, beta_vae
 from crlearn.methods._denoising import DenoisingCRL as DenoisingCRL  # a base, for the published
+from crlearn.methods._denoising import PosteriorEncoder
 from crlearn.methods._empirical_bayes import EmpiricalBayesCRL, ScoreOptions, empirical_bayes_crl
 from crlearn.methods._ivae import IVAE, ivae
 from crlearn.methods._linear_intervention import HARD_GUARANTEE as HARD_INTERVENTION_GUARANTEE
 from crlearn.methods._linear_intervention import SOFT_GUARANTEE as SOFT_INTERVENTION_GUARANTEE
 from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_intervention_crl
-from crlearn.methods._measured import PosteriorEncoder
 from crlearn.methods._multi_node import HARD_GUARANTEE as HARD_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl

@@ -1,7 +1,14 @@
-"""What estimators share that take measurement noise off latents, environment by environment."""
+"""What estimators share that take measurement noise off latents, environment by environment.
+
+`DenoisingCRL` is for methods with a score of their own. `MeasuredCRL` is for linear ones: latents
+of an environment are taken for Gaussian, with the mean and covariance that the fit has for them.
+Where the environment of a row is not known, they are those of all environments together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 from warnings import warn
 
@@ -15,8 +22,19 @@ from sklearn.utils.validation import (
 
 from crlearn.base import BaseCRL
 from crlearn.exceptions import AssumptionWarning
-from crlearn.inputs import Environments, KnownDomains, Scaling, intervened_rows
+from crlearn.inputs import (
+    Environments,
+    KnownDomains,
+    Scaling,
+    Signal,
+    in_readable_units,
+    intervened_rows,
+    reference_of,
+)
+from crlearn.likelihood import Fit, Moments, moments_behind
+from crlearn.result import LinearEncoder
 from crlearn.scores import Denoiser, Posterior
+from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
@@ -111,3 +129,166 @@ def offset_of(
         return Scaling.of(X).mean
     free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
     return Scaling.of(X[free] if free.any() else X).mean
+
+
+@stored("encoder/gaussian-posterior")
+@dataclass(frozen=True, eq=False)
+class PosteriorEncoder:
+    """Posterior means of latents behind a noisy linear measurement.
+
+    Attributes
+    ----------
+    matrix, offset
+        The noisy latents are ``matrix @ (x - offset)``.
+    noise
+        Covariance of their noise, ``(n, n)``.
+    means, covariances
+        Of the latents in each environment, ``(E, n)`` and ``(E, n, n)``.
+    pooled_mean, pooled_covariance
+        Of all environments together.
+    """
+
+    matrix: Matrix
+    offset: NDArray[np.floating]
+    noise: Matrix
+    means: Matrix
+    covariances: Matrix
+    pooled_mean: NDArray[np.floating]
+    pooled_covariance: Matrix
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        return len(self.matrix)
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """Return the posterior means of rows whose environments are not known."""
+        return self.posterior(X).mean
+
+    def posterior(self, X: Matrix, codes: NDArray[np.intp] | None = None) -> Posterior:
+        """Return posterior means and variances; `codes` number the environments of the rows."""
+        noisy = (np.asarray(X, dtype=float) - self.offset) @ self.matrix.T
+        mean, variance = np.empty_like(noisy), np.empty_like(noisy)
+        if codes is None:
+            groups = [(slice(None), self.pooled_mean, self.pooled_covariance)]
+        else:
+            groups = [(codes == e, self.means[e], self.covariances[e]) for e in np.unique(codes)]
+        for chosen, centre, covariance in groups:
+            share = np.linalg.solve(covariance + self.noise, covariance).T
+            mean[chosen] = centre + (noisy[chosen] - centre) @ share.T
+            variance[chosen] = np.diag(covariance - share @ covariance)
+        return Posterior(mean, variance)
+
+
+def encoder_of(
+    fit: Fit,
+    signal: Signal,
+    rows: Sequence[Matrix],
+    X: Matrix,
+    environments: Environments,
+    order: NDArray[np.intp],
+) -> LinearEncoder | PosteriorEncoder:
+    """Return the encoder of a fit to rows of a signal, environments in `order`."""
+    if signal.noise is None:
+        return in_readable_units(fit.H @ signal.encoder.matrix, X, environments)
+    moments = moments_behind(fit, rows, signal.noise)
+    return posterior_encoder(fit.H, signal, X, environments, order, moments)
+
+
+def posterior_encoder(
+    H: Matrix,
+    signal: Signal,
+    X: Matrix,
+    environments: Environments,
+    order: NDArray[np.intp],
+    moments: Moments,
+) -> PosteriorEncoder:
+    """Return the posterior of the latents of an encoder H of the signal.
+
+    Latents have sd 1 in the reference environment, mean 0 there, and a positive largest
+    coefficient. `moments` are those of the signal without noise, environments in `order`.
+    """
+    assert signal.noise is not None
+    scale = np.sqrt(np.einsum("ji,ik,jk->j", H, moments.covariances[0], H))
+    noisy = in_readable_units(H @ signal.encoder.matrix, X, environments).matrix
+    signs = np.sign(np.einsum("ji,ji->j", noisy, H @ signal.encoder.matrix))
+    to_latents = H * (signs / scale)[:, None]
+    matrix = to_latents @ signal.encoder.matrix
+    first, _ = reference_of(environments)
+    rows = X[environments.codes == first]
+    offset = Scaling.of(rows).mean
+    back = np.argsort(order)
+    parts = [(X[environments.codes == e] - offset) @ matrix.T for e in range(len(environments))]
+    means = np.array([part.mean(axis=0) for part in parts])
+    covariances = (to_latents @ moments.covariances @ to_latents.T)[back]
+    shares = moments.shares[back]
+    pooled_mean = shares @ means
+    centred = means - pooled_mean
+    return PosteriorEncoder(
+        matrix,
+        offset,
+        to_latents @ signal.noise @ to_latents.T,
+        means,
+        covariances,
+        pooled_mean,
+        np.tensordot(shares, covariances, 1) + (shares * centred.T) @ centred,
+    )
+
+
+class MeasuredCRL(BaseCRL):
+    """Base class of estimators whose encoder may be a `PosteriorEncoder`."""
+
+    _requires_y = True
+
+    def transform(self, X: ArrayLike, y: ArrayLike | None = None) -> Matrix:
+        """Return the latents of each row of `X`, without measurement noise as far as possible.
+
+        Parameters
+        ----------
+        X
+            Rows, as in `fit`.
+        y
+            Environment label of each row, one of those of `fit`. None: not known; rows with noise
+            are denoised as a mixture of all environments, less precisely.
+        """
+        check_is_fitted(self)
+        if y is None or not isinstance(self.result_.encoder, PosteriorEncoder):
+            return self._encoded(X, self.result_.encoder, "transform")
+        by_label = cast(Any, lambda rows: self._posterior(rows, y).mean)
+        return self._encoded(X, by_label, "transform")
+
+    def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None, **_: Any) -> Matrix:
+        """Return what ``fit(X, y).transform(X, y)`` does: `transform` is told the labels."""
+        return self.fit(X, y).transform(X, y)
+
+    def posterior(self, X: ArrayLike, y: ArrayLike | None = None) -> Posterior:
+        """Return posterior means and variances of the latents; arguments as for `transform`.
+
+        Without measurement noise variances are zero.
+        """
+        check_is_fitted(self)
+        rows = self._checked(X, reset=False)
+        if isinstance(self.result_.encoder, PosteriorEncoder):
+            return self._posterior(rows, y)
+        Z = self.transform(rows)
+        return Posterior(Z, np.zeros_like(Z))
+
+    def _posterior(self, rows: Matrix, y: ArrayLike | None) -> Posterior:
+        encoder = cast(PosteriorEncoder, self.result_.encoder)
+        if y is None:
+            return encoder.posterior(rows)
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(rows, labels)
+        return encoder.posterior(rows, self._codes_of(labels))
+
+    def _codes_of(self, labels: NDArray[Any]) -> NDArray[np.intp]:
+        known = [str(label) for label in self.result_.environments or ()]
+        codes = np.array([known.index(name) if name in known else -1 for name in map(str, labels)])
+        if (codes < 0).any():
+            unknown = sorted({str(label) for label in labels[codes < 0]})
+            raise ValueError(
+                f"y names environments that fit has not seen: {', '.join(unknown[:8])}. Their "
+                "latents may have another distribution: leave y out, and rows are denoised as a "
+                "mixture of all environments."
+            )
+        return codes

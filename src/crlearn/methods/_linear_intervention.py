@@ -11,7 +11,8 @@ range and the graph from the support of the differences. Plug-in scores are the 
 paper's own tables their error hides weak edges. This implementation maximises a likelihood that has
 the structure built in:
 
-1. X is reduced to the span of the mixing and whitened.
+1. X is reduced to the span of the mixing and whitened: principal components, or factors where there
+   is measurement noise. Then steps 2 and 3 climb the likelihood of the rows as they were measured.
 2. *Without an order*: each environment changes one row of a factor of the precision matrix. A
    Newton method on covariances finds the rows, whatever the graph.
 3. *With an order*: every latent is regressed on its predecessors, over all environments that leave
@@ -59,6 +60,7 @@ from crlearn.inputs import (
 )
 from crlearn.likelihood import Moments, fit_interventional, grouped_targets, pools_of
 from crlearn.methods._alternatives import alternatives_of, determination_check
+from crlearn.methods._denoising import MeasuredCRL, encoder_of
 from crlearn.methods._interventional import (
     blamed,
     far_rows_check,
@@ -66,7 +68,6 @@ from crlearn.methods._interventional import (
     fit_details,
     visibility_check,
 )
-from crlearn.methods._measured import MeasuredCRL, encoder_of
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]

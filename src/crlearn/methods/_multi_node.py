@@ -51,6 +51,7 @@ from crlearn.inputs import (
 )
 from crlearn.likelihood import Moments, fit_interventional
 from crlearn.methods._alternatives import alternatives_of, determination_check
+from crlearn.methods._denoising import MeasuredCRL, encoder_of
 from crlearn.methods._interventional import (
     blamed,
     far_rows_check,
@@ -58,7 +59,6 @@ from crlearn.methods._interventional import (
     fit_details,
     visibility_check,
 )
-from crlearn.methods._measured import MeasuredCRL, encoder_of
 from crlearn.result import Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]

@@ -23,7 +23,7 @@ BoolMatrix = NDArray[np.bool_]
 
 _CLEAR = 200.0  # a statistic beyond any doubt
 _MOST_ALTERNATIVES = 6  # that are pruned, which takes as long as for the answer; not measured
-_NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
+NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
 
 
 def prune(model: LinearModel, fit: Fit) -> Fit:
@@ -35,7 +35,7 @@ def prune(model: LinearModel, fit: Fit) -> Fit:
     weights = edge_weights(model.linearised(fit), fit.adjacency)
     while best.n_edges:
         losses = losses_of_edges(model, best) / weights
-        needless = losses < _NEEDLESS * model.edge_price
+        needless = losses < NEEDLESS * model.edge_price
         if needless.sum() > 1:
             found = _refitted(model, best, best.adjacency & ~needless)
             # Edges that can stand in for each other lose more together than one by one.

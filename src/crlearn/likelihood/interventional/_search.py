@@ -12,7 +12,9 @@
 4. *Noise that is not Gaussian*: if densities of the noises gain more than they cost, encoder and
    graph are fitted with them.
 
-Targets may be known (`pool`) or not; then steps 1 and 2 are those of `likelihood.targets`.
+Targets may be known (`pool`) or not; then steps 1 and 2 are those of `likelihood.targets`. Where
+rows have measurement noise, steps 1 and 2 are those of `interventional._noise`, step 3 sees rows
+that were moved to the covariances without noise, and there is no step 4.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ from crlearn.likelihood.interventional._start import (
     fit_without_order,
 )
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
-from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, LinearModel
+from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel
 from crlearn.likelihood.nodes._selected import SelectedModel
 from crlearn.likelihood.search._local import climb, good_graph_at
 from crlearn.likelihood.search._orders import (
@@ -70,7 +72,6 @@ IntMatrix = NDArray[np.intp]
 Start = tuple[Matrix, Graph | None]  # an encoder, and its graph or None for the best one there
 
 _ATTEMPTS = 3  # before a linear fit is given up
-_HOPELESS = 4  # beyond so many times its expectation, a ratio is no local optimum's
 _LARGEST_FOR_ALL_GRAPHS = 6  # latents
 # Rows of each environment, where there are no more than six; others share as many as six have.
 _ROWS_TO_SEARCH, _ROWS_TO_REVISE = 5_000, 20_000
@@ -113,7 +114,9 @@ def fit_interventional(
     if model.moments.free_means:
         rows = _centred(rows)
     if mechanisms == "linear" or (mechanisms == "auto" and linear.fits):
-        found = linear if noise is not None else _with_tests_or_densities(rows, model, linear)
+        found = linear  # behind noise it has its tests, and densities cannot be told from the noise
+        if noise is None:
+            found = _with_any_noise(rows, model, linear) or _with_tests(model, linear)
         found = replace(found, far_rows=_far_rows(rows, pool, model, linear, rng, noise))
         if not hard:
             found = replace(
@@ -269,7 +272,7 @@ def fit_linear(model: LinearModel, rng: np.random.Generator, *, n_attempts: int 
     for _ in range(n_attempts - 1):
         test = model.goodness_of_fit(best, quick=True)
         # A fit that is bad, though not hopelessly, may be a local optimum.
-        if test.p_value > FITS or test.ratio > _HOPELESS * test.freedom:
+        if test.p_value > FITS or test.ratio > HOPELESS * test.freedom:
             break
         best = max(best, _fit_orders(model, rng), key=lambda found: found.score)
     return _sparse(model, best)
@@ -348,10 +351,6 @@ def rows_inside(model: LinearModel, fit: Fit) -> Matrix:
             inside = covariance[np.ix_(parents, parents)]
             rows[j] -= np.linalg.solve(inside, covariance[parents, j]) @ fit.H[parents]
     return rows
-
-
-def _with_tests_or_densities(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> Fit:
-    return _with_any_noise(rows, model, linear) or _with_tests(model, linear)
 
 
 def _with_tests(model: LinearModel, fit: Fit) -> Fit:

@@ -52,6 +52,7 @@ _MOST_STEPS = 100
 _TOLERANCE = 1e-11  # of F, which is of order one
 _WORST_VARIANCE = 1e100
 ENOUGH_TRIES = 6  # before a calibrated test may end it, too
+HOPELESS = 4  # beyond so many times its expectation, a ratio is no local optimum's
 
 
 @dataclass(frozen=True, eq=False)
