@@ -9,6 +9,7 @@ comes back with one record, `Fit`.
 from crlearn.likelihood._fit import FITS, Dependence, Fit, compared
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import some_rows
+from crlearn.likelihood.core._tests import gaussian_p_values
 from crlearn.likelihood.domains._checks import domain_checks, sign_check
 from crlearn.likelihood.domains._model import DomainLikelihood
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
@@ -17,8 +18,7 @@ from crlearn.likelihood.interventional._noise import moments_behind
 from crlearn.likelihood.interventional._search import fit_interventional, fit_linear
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
 from crlearn.likelihood.nodes._linear import LinearModel
-from crlearn.likelihood.observational._mechanisms import mechanisms_of
-from crlearn.likelihood.observational._model import RelevanceModel
+from crlearn.likelihood.observational._mechanisms import is_gaussian, mechanisms_of, noises_of
 from crlearn.likelihood.observational._search import agreement, fit_observational
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "Fit",
     "LinearModel",
     "Moments",
-    "RelevanceModel",
     "Unmixing",
     "agreement",
     "compared",
@@ -38,9 +37,12 @@ __all__ = [
     "fit_interventional",
     "fit_linear",
     "fit_observational",
+    "gaussian_p_values",
     "grouped_targets",
+    "is_gaussian",
     "mechanisms_of",
     "moments_behind",
+    "noises_of",
     "pools_of",
     "sign_check",
     "some_rows",

@@ -1,23 +1,25 @@
-"""What speaks against a fit to observational data: Gaussian data, and noise that is not Gaussian.
+"""What speaks against a fit to observational data: Gaussian data, and noise of a wrong shape.
 
 Linear effects with Gaussian noise make Gaussian data, and no axes of a Gaussian differ from others:
-whatever is found there means nothing. Noise of another shape is taken for an effect.
+whatever is found there means nothing. Where noises are taken to be Gaussian, others are taken for
+effects; where they have densities of their own, Gaussian ones of a layer cannot be told apart.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2, kurtosis, skew
+from scipy.stats import chi2, kurtosis, norm, rankdata, skew
 
 from crlearn.graph import transitive_closure
-from crlearn.likelihood import FITS, Fit
+from crlearn.likelihood import FITS, Fit, gaussian_p_values, is_gaussian
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 
 _NOT_GAUSSIAN = "data are not Gaussian"
 _GAUSSIAN_NOISE = "noise is Gaussian"
+_TOLD_APART = "noises of a layer can be told apart"
 _ONLY_THE_SPAN = (
     "effects may be linear, and then latents and layers cannot be recovered from observational "
     "data; only the span can"
@@ -41,26 +43,38 @@ def nonlinearity_check(fit: Fit) -> Check:
     if n == 1:
         return Check(name, True, "a single latent has no mechanism to show")
     needed = luck_of_a_gaussian(n)
-    gained = f"mechanisms gain {fit.score:.1f} nats over a Gaussian, and {needed:.1f} may be luck"
+    what = "mechanisms" if is_gaussian(fit) else "mechanisms and densities"
+    gained = f"{what} gain {fit.score:.1f} nats over a Gaussian, and {needed:.1f} may be luck"
     if fit.score >= needed:
         return Check(name, True, gained)
     return Check(name, False, f"{gained}: {_ONLY_THE_SPAN}")
 
 
 def noise_checks(fit: Fit, latents: Matrix, noises: Matrix) -> tuple[Check, Check]:
-    """Check that noises are Gaussian, and independent of what is not below them in the graph."""
-    return _gaussian_check(noises), _independence_check(fit, latents, noises)
+    """Check the shape of noises, and that they are independent of what is not below them."""
+    shape = _gaussian_check(noises) if is_gaussian(fit) else _apart_check(fit)
+    return shape, _independence_check(fit, latents, noises)
+
+
+def _apart_check(fit: Fit) -> Check:
+    """Check that no layer has two noises whose density is a Gaussian's (Comon 1994)."""
+    for layer in fit.layers:
+        alike = [j for j in layer if fit.parameters[j, 0].density.freedom == 0]
+        if len(alike) > 1:
+            named = ", ".join(f"z{j}" for j in alike)
+            detail = f"noises of {named}, in one layer, look Gaussian: they may be mixed"
+            return Check(_TOLD_APART, False, detail)
+    return Check(_TOLD_APART, True, "at most one noise of each layer looks Gaussian")
 
 
 def _gaussian_check(noises: Matrix) -> Check:
-    """Test skewness and kurtosis of each noise (Jarque and Bera 1980)."""
-    skewness, excess = skew(noises), kurtosis(noises)
-    statistics = len(noises) * (skewness**2 / 6 + excess**2 / 24)
-    j = int(statistics.argmax())
-    p_value = _of_all(float(chi2.sf(statistics[j], 2)), len(statistics))
+    """Test skewness and kurtosis of each noise."""
+    p_values = gaussian_p_values(noises)
+    j = int(p_values.argmin())
+    p_value = float(p_values[j])
     detail = (
-        f"skewness {skewness[j]:.2f} and excess kurtosis {excess[j]:.2f} of the noise of z{j}, "
-        f"p = {p_value:.2g}"
+        f"skewness {skew(noises)[j]:.2f} and excess kurtosis {kurtosis(noises)[j]:.2f} of the "
+        f"noise of z{j}, p = {p_value:.2g}"
     )
     if p_value >= FITS:
         return Check(_GAUSSIAN_NOISE, True, detail)
@@ -68,7 +82,11 @@ def _gaussian_check(noises: Matrix) -> Check:
 
 
 def _independence_check(fit: Fit, latents: Matrix, noises: Matrix) -> Check:
-    """Regress each noise and its square on latents that are not below it, and their squares."""
+    """Regress each noise and its square on latents that are not below it, and their squares.
+
+    Of all, what is regressed are normal scores: independence is as it was, tails are a Gaussian's.
+    """
+    noises, latents = _normal_scores(noises), _normal_scores(latents)
     name, below = "noise is independent of its causes", transitive_closure(fit.adjacency)
     n_rows, n = noises.shape
     worst = (1.0, "a latent without others above or beside it has nothing to depend on")
@@ -87,6 +105,11 @@ def _independence_check(fit: Fit, latents: Matrix, noises: Matrix) -> Check:
                 detail = f"others explain {share:.2g} of {said} of z{j}, p = {p_value:.2g}"
                 worst = (p_value, detail)
     return Check(name, worst[0] >= FITS, worst[1])
+
+
+def _normal_scores(values: Matrix) -> Matrix:
+    """Return what has the ranks of the values and a standard Gaussian distribution."""
+    return norm.ppf((rankdata(values, axis=0) - 0.5) / len(values))
 
 
 def _of_all(p_value: float, n_tests: int) -> float:

@@ -60,10 +60,15 @@ def test_the_negative_of_a_variable_has_the_mirrored_density(draw: str, n_values
     )
 
 
-def test_a_given_penalty_is_kept():
+def test_a_density_like_another_is_as_smooth():
     values = centred(np.random.default_rng(0).laplace(size=2000))
-    assert fit_density(values, np.inf).freedom == 0
-    assert fit_density(values, 0.03).penalty == 0.03
+    assert fit_density(values, Density.gaussian(1.0)).freedom == 0
+    like = fit_density(values)
+    again = fit_density(2 * values, like)
+    assert again.penalty == like.penalty
+    np.testing.assert_allclose(
+        again.log_density(2 * values), like.log_density(values) - np.log(2), atol=1e-2
+    )
 
 
 def test_constants_do_no_harm():

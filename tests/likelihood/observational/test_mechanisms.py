@@ -14,7 +14,7 @@ def test_latents_are_predictions_plus_residuals(network: Any, hidden_units: bool
     model = network.model
     fit = model.shaped(model.start(network.H, ((), (), (0, 1)), hidden_units=hidden_units))
     Z = model.latents(fit)
-    predicted = mechanisms_of(model, fit)(Z)
+    predicted = mechanisms_of(fit, model.y)(Z)
     np.testing.assert_allclose(Z - predicted - Z.mean(axis=0), model.residuals(fit), atol=1e-9)
     np.testing.assert_array_equal(predicted[:, :2], np.zeros((len(Z), 2)))
     assert predicted[:, 2].var() > 0.5 * Z[:, 2].var()
@@ -24,7 +24,7 @@ def test_a_row_is_predicted_from_itself_alone(network: Any):
     """New rows have neither means nor fits of their own."""
     model = network.model
     fit = model.start(network.H, ((), (), (0, 1)), hidden_units=True)
-    mechanisms, Z = mechanisms_of(model, fit), model.latents(fit)
+    mechanisms, Z = mechanisms_of(fit, model.y), model.latents(fit)
     np.testing.assert_allclose(mechanisms(Z[[7, 3]]), mechanisms(Z)[[7, 3]])
     effects_changed = Z * [1.0, 1.0, -5.0]
     np.testing.assert_array_equal(mechanisms(effects_changed), mechanisms(Z))

@@ -8,7 +8,8 @@ which is convex and does not grow with the number of values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,8 @@ class Density:
         Number of parameters beyond those of a Gaussian; 0: it is Gaussian, and has no table.
     penalty
         Of the third derivative.
+    grid, weights
+        The splines and their weights, which a fit to similar values starts from.
     """
 
     ends: tuple[float, float]
@@ -58,6 +61,8 @@ class Density:
     scale: float
     freedom: float = 0.0
     penalty: float = np.inf
+    grid: _Grid | None = None
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def gaussian(cls, scale: float) -> Density:
@@ -87,65 +92,87 @@ class Density:
         return table[before] + (place - before) * np.diff(table)[before]
 
 
-def fit_density(values: Vector, penalty: float | None = None) -> Density:
-    """Fit the density of centred values; BIC chooses the penalty if none is given."""
+def fit_density(values: Vector, like: Density | None = None) -> Density:
+    """Fit the density of centred values.
+
+    How smooth it is, BIC chooses; or it is as smooth as another one, of nearly the same values.
+    """
     scale = float(values.std())
-    if penalty == np.inf or not scale > 0:
+    if (like is not None and like.grid is None) or not scale > 0:
         return Density.gaussian(scale)
     # The shape does not need more values, however many there are.
-    histogram = _Histogram.of(np.sort(values[:: -(-len(values) // _MOST_VALUES)]) / scale)
-    if penalty is not None:
-        return histogram.density(*histogram.regress(penalty, None), scale, penalty)
-    lowest = -2 * histogram.log_likelihood(-0.5 * histogram.centres**2 - GAUSSIAN_CONSTANT)
-    weights: Vector | None = None
-    chosen: tuple[Vector, float, float] | None = None
-    for each in _PENALTIES:
-        weights, freedom = histogram.regress(each, weights)
-        log_likelihood = histogram.log_likelihood(histogram.splines @ weights)
-        bic = -2 * log_likelihood + freedom * np.log(histogram.counts.sum())
+    x = np.sort(values[:: -(-len(values) // _MOST_VALUES)]) / scale
+    if like is not None and like.grid is not None:
+        weights, freedom = like.grid.regress(like.grid.counts(x), like.penalty, like.weights)
+        return like.grid.density(weights, freedom, scale, like.penalty)
+    grid = _Grid.of(x)
+    counts = grid.counts(x)
+    lowest = -2 * float(counts @ (-0.5 * grid.centres**2 - GAUSSIAN_CONSTANT))
+    weights = grid.gaussian()
+    density = Density.gaussian(scale)
+    for penalty in _PENALTIES:
+        weights, freedom = grid.regress(counts, penalty, weights)
+        bic = -2 * float(counts @ (grid.splines @ weights)) + freedom * np.log(counts.sum())
         if bic < lowest:
-            chosen, lowest = (weights, freedom, each), bic
-    if chosen is None:
-        return Density.gaussian(scale)
-    weights, freedom, each = chosen
-    return histogram.density(weights, freedom, scale, each)
+            density, lowest = grid.density(weights, freedom, scale, penalty), bic
+    return density
 
 
 @dataclass(frozen=True, eq=False)
-class _Histogram:
-    """Counts in bins, and the splines at their centres."""
+class _Grid:
+    """Bins, and the splines at their centres."""
 
-    counts: Vector
-    centres: Vector
-    widths: Vector
+    edges: Vector
     knots: Vector
     splines: Matrix
     roughness: Matrix
 
     @classmethod
-    def of(cls, x: Vector) -> _Histogram:
-        """Count values, which are sorted."""
+    def of(cls, x: Vector) -> _Grid:
+        """Return a grid for values, which are sorted."""
         breaks = _breaks(x)
         inner = np.linspace(0, 1, _BINS, endpoint=False)
         edges = (breaks[:-1, None] + np.diff(breaks)[:, None] * inner).ravel()
         edges = np.append(edges, breaks[-1])
-        # A value on an edge belongs to both bins: a variable and its negative are alike.
-        before = (np.searchsorted(x, edges, "left") + np.searchsorted(x, edges, "right")) / 2
-        counts = np.diff(before)
-        centres, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
         knots = np.concatenate([np.repeat(breaks[0], 3), breaks, np.repeat(breaks[-1], 3)])
-        splines = BSpline.design_matrix(centres, knots, 3).toarray()
+        splines = BSpline.design_matrix((edges[1:] + edges[:-1]) / 2, knots, 3).toarray()
         third = BSpline(knots, np.eye(splines.shape[1]), 3).derivative(3)
         middle, length = (breaks[1:] + breaks[:-1]) / 2, np.diff(breaks)
         # Short intervals are there where more can be seen, so the penalty is weaker there.
         bent = third(middle) * np.sqrt(length * length**5)[:, None]
-        return cls(counts, centres, widths, knots, splines, bent.T @ bent)
+        return cls(edges, knots, splines, bent.T @ bent)
 
-    def regress(self, penalty: float, start: Vector | None) -> tuple[Vector, float]:
+    @property
+    def centres(self) -> Vector:
+        """Of the bins."""
+        return (self.edges[1:] + self.edges[:-1]) / 2
+
+    @cached_property
+    def _table(self) -> tuple[Matrix, Matrix]:
+        """The splines and their derivatives at the points of the table."""
+        curves = BSpline(self.knots, np.eye(self.splines.shape[1]), 3)
+        points = np.linspace(self.knots[0], self.knots[-1], _POINTS)
+        return curves(points), curves.derivative()(points)
+
+    def counts(self, x: Vector) -> Vector:
+        """Count sorted values in the bins; those beyond the ends are in the first and the last."""
+        # A value on an edge belongs to both bins: a variable and its negative are alike.
+        before = (
+            np.searchsorted(x, self.edges, "left") + np.searchsorted(x, self.edges, "right")
+        ) / 2
+        before[0], before[-1] = 0, len(x)
+        return np.diff(before)
+
+    def gaussian(self) -> Vector:
+        """Return the weights of the Gaussian."""
+        target = -0.5 * self.centres**2 - GAUSSIAN_CONSTANT
+        return np.linalg.lstsq(self.splines, target, rcond=None)[0]
+
+    def regress(self, counts: Vector, penalty: float, start: Vector) -> tuple[Vector, float]:
         """Return the weights of the splines, and how many parameters they are worth."""
-        total = self.counts.sum()
+        total = counts.sum()
         fixed = penalty * total * self.roughness + _RIDGE * total * np.eye(self.splines.shape[1])
-        offset, counted = np.log(self.widths * total), self.splines.T @ self.counts
+        offset, counted = np.log(np.diff(self.edges) * total), self.splines.T @ counts
 
         def rates(weights: Vector) -> Vector:
             with np.errstate(over="ignore"):  # a step that is too long
@@ -164,7 +191,7 @@ class _Histogram:
             return Expansion(value(weights, expected), gradient, information(expected) + fixed)
 
         weights, _ = descend(
-            self._first() if start is None else start,
+            start,
             expand,
             value,
             lambda weights, step: weights + step,
@@ -176,28 +203,19 @@ class _Histogram:
         effective = np.trace(cho_solve(cho_factor(seen + fixed), seen))
         return weights, max(float(effective) - 3, 1.0)
 
-    def log_likelihood(self, log_density: Vector) -> float:
-        """Return the log-likelihood of the values, given the log-density at the centres."""
-        return float(self.counts @ log_density)
-
     def density(self, weights: Vector, freedom: float, scale: float, penalty: float) -> Density:
         """Table the log-density, with tails that fall, and total mass one."""
-        curve = BSpline(self.knots, weights, 3)
         ends = float(self.knots[0]), float(self.knots[-1])
-        points, step = np.linspace(*ends, _POINTS, retstep=True)
-        log_values, scores = curve(points), -curve.derivative()(points)
+        values, slopes = self._table
+        log_values, scores = values @ weights, -(slopes @ weights)
         # Tails fall no slower than those of an exponential variable.
         scores[0] = -np.clip(-scores[0], 1.0, _FARTHEST)
         scores[-1] = np.clip(scores[-1], 1.0, _FARTHEST)
-        heights = np.exp(log_values)
+        heights, step = np.exp(log_values), (ends[1] - ends[0]) / (_POINTS - 1)
         mass = step * (heights.sum() - (heights[0] + heights[-1]) / 2)
         mass += heights[0] / -scores[0] + heights[-1] / scores[-1]
-        return Density(ends, log_values - np.log(mass), scores, scale, freedom, penalty)
-
-    def _first(self) -> Vector:
-        """Return the weights of the Gaussian."""
-        target = -0.5 * self.centres**2 - GAUSSIAN_CONSTANT
-        return np.linalg.lstsq(self.splines, target, rcond=None)[0]
+        log_values -= np.log(mass)
+        return Density(ends, log_values, scores, scale, freedom, penalty, self, weights)
 
 
 def _breaks(x: Vector) -> Vector:

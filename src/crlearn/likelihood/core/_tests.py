@@ -24,6 +24,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2, kurtosis, skew
 
 from crlearn.likelihood.core._moments import Moments, Pools
 
@@ -244,3 +245,9 @@ def _scores(left: Matrix, right: Matrix, offset: Matrix) -> Matrix:
     products = left[..., a] * right[..., b] + left[..., b] * right[..., a]
     products[..., a == b] /= np.sqrt(2)
     return np.concatenate([left * offset[..., None], products], axis=-1).swapaxes(1, 2)
+
+
+def gaussian_p_values(noises: Matrix) -> Matrix:
+    """Test skewness and kurtosis of each of some noises (Jarque and Bera 1980), all together."""
+    statistics = len(noises) * (skew(noises) ** 2 / 6 + kurtosis(noises) ** 2 / 24)
+    return np.minimum(noises.shape[1] * chi2.sf(statistics, 2), 1.0)

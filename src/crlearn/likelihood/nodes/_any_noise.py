@@ -161,7 +161,7 @@ class AnyNoiseModel:
 
     def gaussian(self, H: Matrix, graph: Graph) -> Fit:
         """Return the fit at an encoder by least squares, with Gaussian noise."""
-        H = self._scaled(H)
+        H = self.scaled(H)
         mechanisms = {
             (j, p): self._regressed(H, (j, p), parents)
             for j, parents in enumerate(graph)
@@ -187,16 +187,19 @@ class AnyNoiseModel:
         """Fit a graph in a few steps, from an encoder that some of the rows have found."""
         return self.fitted_once(H, graph, _STEPS_OF_A_CHANGE)
 
-    def refitted(self, fit: Fit, graph: Graph) -> Fit:
-        """Fit a graph from a similar one, in a few steps."""
-        changed = [j for j in range(self.n) if graph[j] != fit.graph[j]]
+    def refitted(self, fit: Fit, graph: Graph, H: Matrix | None = None) -> Fit:
+        """Fit a graph from a similar one, and maybe from another encoder, in a few steps."""
+        H = fit.H if H is None else H
+        moved = (H != fit.H).any(axis=1)
         mechanisms = dict(fit.parameters)
-        for j in changed:
+        for j, parents in enumerate(graph):
+            if parents == fit.graph[j] and not moved[[j, *parents]].any():
+                continue
             for p in self._pools_of(j):
-                mechanism = self._regressed(fit.H, (j, p), graph[j])
-                penalty = fit.parameters[j, p].density.penalty
-                mechanisms[j, p] = self._with_density(fit.H, (j, p), mechanism, penalty)
-        start = self._fit(fit.H, graph, mechanisms)
+                mechanism = self._regressed(H, (j, p), parents)
+                like = fit.parameters[j, p].density
+                mechanisms[j, p] = self._with_density(H, (j, p), mechanism, like)
+        start = self._fit(H, graph, mechanisms)
         return self._raised(start, _STEPS_OF_A_CHANGE, new_shapes=False)
 
     @property
@@ -304,11 +307,31 @@ class AnyNoiseModel:
             coefficients=coefficients,
         )
 
-    # The parts of a fit
-
-    def _scaled(self, H: Matrix) -> Matrix:
+    def scaled(self, H: Matrix) -> Matrix:
         """Give every latent unit variance over all rows: the features expect it."""
         return H / np.sqrt(np.einsum("ja,ab,jb->j", H, self._covariance, H))[:, None]
+
+    def latents(self, H: Matrix) -> Matrix:
+        """Return the latents of all rows, centred."""
+        return np.concatenate([rows @ H.T for rows in self._rows])
+
+    def functions(self, H: Matrix, j: int, parents: Sequence[int]) -> Matrix:
+        """Return all that a mechanism of latent j may consist of, for all rows."""
+        Z = self.latents(H)
+        return self._basis(H, j, tuple(parents), Z)(Z[:, list(parents)]).values.astype(float)
+
+    def slopes(self, fit: Fit, j: int) -> Matrix:
+        """Return the derivative of a mechanism by each parent, for all rows."""
+        mechanism = fit.parameters[j, 0]
+        slopes = mechanism.features(self.latents(fit.H)).slope(mechanism.coefficients)
+        return np.broadcast_to(slopes, (self.n_rows, len(mechanism.parents)))
+
+    def residuals(self, fit: Fit) -> Matrix:
+        """Return what the mechanisms leave where each latent has one pool: the noises."""
+        each = [self._residuals(fit.H, (j, 0), fit.parameters[j, 0]) for j in range(self.n)]
+        return np.column_stack(each)
+
+    # The parts of a fit
 
     def _pools_of(self, j: int) -> list[int]:
         return np.unique(self.pool[j]).tolist()
@@ -378,7 +401,7 @@ class AnyNoiseModel:
         return found
 
     def _with_density(
-        self, H: Matrix, place: Place, mechanism: Mechanism, penalty: float | None
+        self, H: Matrix, place: Place, mechanism: Mechanism, like: Density | None
     ) -> Mechanism:
         """Fit the density to the residuals, whose mean becomes part of the mechanism."""
         residuals = self._residuals(H, place, mechanism)
@@ -387,14 +410,14 @@ class AnyNoiseModel:
         coefficients[0] += mean
         centred = residuals - mean
         self._residuals_at[place] = H, coefficients, centred
-        density = fit_density(centred, penalty)
+        density = fit_density(centred, like)
         return replace(mechanism, coefficients=coefficients, density=density)
 
     def with_densities(self, fit: Fit, *, keep_penalties: bool = False) -> Fit:
         """Fit all densities to the residuals of a fit."""
         mechanisms = {
             place: self._with_density(
-                fit.H, place, mechanism, mechanism.density.penalty if keep_penalties else None
+                fit.H, place, mechanism, mechanism.density if keep_penalties else None
             )
             for place, mechanism in fit.parameters.items()
         }
@@ -438,8 +461,9 @@ class AnyNoiseModel:
     def _raised(self, fit: Fit, max_steps: int, *, new_shapes: bool = True) -> Fit:
         """Raise the likelihood: a step, then densities of the residuals, and so on.
 
-        `new_shapes`: whether to choose anew how smooth densities are.
+        `new_shapes`: whether to choose anew how smooth densities are, where steps gain no more.
         """
+        choose = False
         for _ in range(max_steps):
             if not fit.any_noise:
                 break
@@ -453,12 +477,13 @@ class AnyNoiseModel:
                 longest=LONGEST_STEP,
             )
             stepped = self._fit(H, fit.graph, mechanisms)
-            smoothed = self.with_densities(stepped, keep_penalties=not new_shapes)
+            smoothed = self.with_densities(stepped, keep_penalties=not choose)
             found = max(stepped, smoothed, key=lambda fit: fit.score)
             gained = found.score - fit.score
             fit = found if gained > 0 else fit
-            if gained < _LEAST_GAIN:
+            if gained < _LEAST_GAIN and choose == new_shapes:
                 break
+            choose = new_shapes and gained < _LEAST_GAIN
         return fit
 
     def _value(self, state: State) -> float:

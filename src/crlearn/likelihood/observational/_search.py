@@ -1,7 +1,8 @@
 """Encoder, mechanisms and layers from one environment, by evidence.
 
 1. *Starts*: complete graphs from rotations that suit cubic mechanisms
-   (`observational._start`).
+   (`observational._start`), with Gaussian noise and with densities of the noises
+   (`observational._any_noise`). If these gain more than they cost, what follows is done with them.
 2. *Sparse graphs*: the best of them lose the edges that they do not need
    (`observational._edges`).
 3. In the best of these, pairs of latents are rotated into each other (`observational._rotations`)
@@ -26,13 +27,24 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from crlearn.graph import graph_of
-from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._subsample import some_rows
+from crlearn.likelihood.core._tests import gaussian_p_values
 from crlearn.likelihood.nodes._relevance import STEPS
+from crlearn.likelihood.observational._any_noise import (
+    improved_structures,
+    local_optima,
+    with_rotations,
+)
 from crlearn.likelihood.observational._edges import EdgeSearch
+from crlearn.likelihood.observational._mechanisms import any_noise_model, is_gaussian, noises_of
 from crlearn.likelihood.observational._model import RelevanceModel
-from crlearn.likelihood.observational._rotations import with_rotations
-from crlearn.likelihood.observational._start import Run, complete_structures, starting_rotations
+from crlearn.likelihood.observational._rotations import with_rotations as with_gaussian_rotations
+from crlearn.likelihood.observational._start import (
+    Run,
+    complete_structures,
+    starting_rotations,
+)
 from crlearn.likelihood.search._local import LEAST_GAIN
 from crlearn.progress import progress_bar
 from crlearn.result import SAME_ANSWER
@@ -90,26 +102,35 @@ def fit_observational(
             starts = starting_rotations(more, rng, n_starts, run)
         advance("complete graphs")
         dense = complete_structures(search.model, starts, run)
+        with_densities = local_optima(few, starts, run)
         advance("edges are dropped")
-        sparse = run(search.sparsified, dense[:n_followed])
+        competing = []
+        if with_densities[0].any_noise:
+            competing = improved_structures(few, with_densities, run, n_followed)
         advance("pairs are rotated")
-        first = max(sparse, key=lambda fit: fit.score)
-        best = _rotated_and_improved(search, first, run, n_followed)
-        competing = _competing([best, *sparse, *search.not_taken], few)
+        if not competing or competing[0].score < dense[0].score:
+            sparse = run(search.sparsified, dense[:n_followed])
+            first = max(sparse, key=lambda fit: fit.score)
+            best = _rotated_and_improved(search, first, run, n_followed)
+            # Evidence and BIC do not see the same functions: where noises speak clearly, they
+            # decide.
+            if not competing or gaussian_p_values(noises_of(best, few)).min() >= FITS:
+                competing = [best, *sparse, *search.not_taken]
+        if not is_gaussian(competing[0]):
+            competing += with_rotations(few, competing[0], n_followed)
+        competing = _competing(competing, few)
         if len(more) > len(few):
-            again = EdgeSearch(RelevanceModel(more))
-            competing = _competing(run(again.refitted, competing[:n_starts]), few)
+            competing = _competing(run(_refit_to(more), competing[:n_starts]), few)
         best, *others = competing
         advance("all rows")
-        model = RelevanceModel(y)
         with threadpool_limits(n_threads):  # there is one fit left for all of them
-            fit = model.scored(model.fitted(best, 8 * STEPS))  # it ends by itself, as a rule
+            fit = _last_fit(best, y)
     return replace(
-        in_order_of_layers(fit, model),
+        in_order_of_layers(fit, y),
         alternatives=tuple(
             # The other rows that they were compared on tell how far they are behind.
             replace(
-                in_order_of_layers(other, search.model),
+                in_order_of_layers(other, few),
                 log_likelihood=fit.score - best.score + other.score,
                 price=0.0,
             )
@@ -118,33 +139,66 @@ def fit_observational(
     )
 
 
-def in_order_of_layers(fit: Fit, model: RelevanceModel) -> Fit:
+def _refit_to(more: Matrix) -> Callable[[Fit], Fit]:
+    """Return a function that fits what was found to more rows."""
+
+    def refitted(fit: Fit) -> Fit:
+        if is_gaussian(fit):
+            return EdgeSearch(RelevanceModel(more)).refitted(fit)
+        return any_noise_model(more).fitted(fit.H, fit.graph)
+
+    return refitted
+
+
+def _last_fit(best: Fit, y: Matrix) -> Fit:
+    """Fit a structure to all rows."""
+    if not is_gaussian(best):
+        return any_noise_model(y).fitted(best.H, best.graph)
+    model = RelevanceModel(y)
+    return model.scored(model.fitted(best, 8 * STEPS))  # it ends by itself, as a rule
+
+
+def in_order_of_layers(fit: Fit, y: Matrix) -> Fit:
     """Put latents into the order of their layers; in a layer those that are explained best first.
 
     A childless latent is in the last layer, whatever its causes; one without causes, too, is the
     very last.
     """
-    left = model.residuals(fit).var(axis=0)
+    left = noises_of(fit, y).var(axis=0)
     order = [j for layer in fit.layers[::-1] for j in sorted(layer, key=lambda j: left[j])]
     place = np.argsort(order)
-    shapes = tuple(
-        fit.parameters[j].reordered(np.argsort(place[np.array(fit.graph[j], dtype=int)]))
-        for j in order
-    )
+    if is_gaussian(fit):
+        parameters = tuple(
+            fit.parameters[j].reordered(np.argsort(place[np.array(fit.graph[j], dtype=int)]))
+            for j in order
+        )
+    else:
+        parameters = {
+            (int(place[j]), p): replace(
+                mechanism, parents=tuple(int(place[i]) for i in mechanism.parents)
+            )
+            for (j, p), mechanism in fit.parameters.items()
+        }
     graph = graph_of(fit.adjacency[np.ix_(order, order)])
-    return replace(fit, H=fit.H[order], graph=graph, parameters=shapes)
+    return replace(fit, H=fit.H[order], graph=graph, parameters=parameters)
 
 
 def agreement(one: Fit, other: Fit, y: Matrix) -> float:
-    """Return how much of each noise the other structure has in the same layer, from below."""
-    model = RelevanceModel(y)
-    noise, theirs = model.residuals(one), model.residuals(other)
+    """Return how much of each noise the other structure has in the same layer, from below.
+
+    Gaussian noises of a layer may be mixed, others are compared one by one.
+    """
+    noise, theirs = noises_of(one, y), noises_of(other, y)
     noise, theirs = noise - noise.mean(axis=0), theirs - theirs.mean(axis=0)
     explained = np.zeros(noise.shape[1])
     for own, same in zip(one.layers, other.layers, strict=False):
         target, basis = noise[:, list(own)], theirs[:, list(same)]
-        fitted = basis @ np.linalg.lstsq(basis, target, rcond=None)[0]
-        explained[list(own)] = (fitted**2).sum(axis=0) / (target**2).sum(axis=0)
+        if is_gaussian(one):
+            fitted = basis @ np.linalg.lstsq(basis, target, rcond=None)[0]
+            explained[list(own)] = (fitted**2).sum(axis=0) / (target**2).sum(axis=0)
+        else:
+            unit, of_theirs = (each / np.linalg.norm(each, axis=0) for each in (target, basis))
+            explained[list(own)] = ((unit.T @ of_theirs) ** 2).max(axis=1)
     return float(np.sqrt(explained).mean())
 
 
@@ -164,7 +218,7 @@ def _competing(fits: Iterable[Fit], y: Matrix) -> list[Fit]:
 def _rotated_and_improved(search: EdgeSearch, best: Fit, run: Run, n_followed: int) -> Fit:
     """Rotate pairs of latents and move edges by turns, until neither gains."""
     while True:
-        rotated = with_rotations(search, best, run, n_followed)
+        rotated = with_gaussian_rotations(search, best, run, n_followed)
         best = search.refined(search.improved(rotated))
         if best.score < rotated.score + LEAST_GAIN:
             return best
