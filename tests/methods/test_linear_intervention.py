@@ -252,6 +252,7 @@ def test_ancestors_do_not_depend_on_the_mixing(seed: int):
     data = make_linear_interventional(
         5, 10, 5000, intervention="soft", variance_factor=5.0, random_state=seed
     )
+    assert data.truth is not None
     found = []
     for mixing_seed in range(3):
         mixing = np.random.default_rng(mixing_seed).standard_normal((5, 10 + 20 * mixing_seed))
