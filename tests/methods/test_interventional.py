@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from crlearn.likelihood import Moments
-from crlearn.methods._interventional import visibility_check
+from crlearn.graph import transitive_closure
+from crlearn.likelihood import Fit, Moments
+from crlearn.methods._interventional import doubt_check, visibility_check
 
 LABELS = np.array(["control", "a", "b", "c"])
 
@@ -23,3 +25,51 @@ def test_shifts_and_other_covariances_are_visible():
 def test_environments_like_the_reference_are_named():
     rows = np.random.default_rng(1).standard_normal((1000, 2))
     assert check_of(rows[:500], 3 * rows[:500], rows[500:]) == (False, "a, c")
+
+
+def doubt(missing: float, weakest: float, n_latents: int = 3) -> bool | None:
+    """Whether 0 -> 2 is beyond doubt, where 0 -> 1 is the only edge."""
+    p_values = np.ones((n_latents, n_latents))
+    p_values[0, 1], p_values[0, 2] = weakest, missing
+    fit = Fit(np.eye(n_latents), ((), (0,), *((),) * (n_latents - 2)), 0.0, edge_p_values=p_values)
+    (check,) = doubt_check(fit, fit.adjacency, None)
+    assert "z0 -> z2" in check.detail
+    return check.passed
+
+
+def test_a_missing_edge_is_in_doubt_if_chance_hardly_explains_it():
+    assert doubt(0.2, 1e-5)
+    assert not doubt(0.02, 1e-5)
+
+
+def test_many_pairs_have_small_p_values_by_chance():
+    assert doubt(0.02, 1e-5, n_latents=5)
+
+
+def test_what_is_far_below_the_weakest_edge_is_none():
+    assert doubt(0.02, 1e-30)
+    assert doubt(0.02, 0.0)  # beyond what numbers can say
+
+
+def test_without_an_edge_chance_alone_decides():
+    p_values = np.array([[1, 0.01], [0.5, 1]])
+    fit = Fit(np.eye(2), ((), ()), 0.0, edge_p_values=p_values)
+    (check,) = doubt_check(fit, fit.adjacency, ["a", "b"])
+    assert not check.passed
+    assert "a -> b" in check.detail
+
+
+def test_there_is_no_doubt_where_all_are_related():
+    fit = Fit(np.eye(3), ((), (0,), (1,)), 0.0, edge_p_values=np.full((3, 3), 1e-3))
+    (check,) = doubt_check(fit, transitive_closure(fit.adjacency), None)
+    assert check.passed
+    assert not doubt_check(Fit(np.eye(3), ((), (), ()), 0.0), fit.adjacency, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_answer_does_not_depend_on_which_latent_is_which(seed: int):
+    rng = np.random.default_rng(seed)
+    fit = Fit(np.eye(4), ((), (0,), (1,), ()), 0.0, edge_p_values=rng.uniform(0, 0.1, (4, 4)))
+    other = fit.reordered(rng.permutation(4))
+    one, two = (doubt_check(each, each.adjacency, None)[0] for each in (fit, other))
+    assert one.passed == two.passed

@@ -216,10 +216,12 @@ def bent(units: float = 1.0) -> Any:
     return LinearInterventionCRL(2, random_state=0).fit(X, world.y)
 
 
-def soft_interventions(estimator: Any, make: Any, n_rows: int, *, seed: int) -> Any:
-    """So few rows that reversed causes fit about as well."""
-    world = make(3, 5, n_rows, intervention="soft", variance_factor=5.0, random_state=seed)
-    model = estimator(3, interventions="soft", mechanisms="linear", random_state=0)
+def soft_interventions(
+    estimator: Any, make: Any, n_rows: int, *, seed: int, n_latents: int = 3
+) -> Any:
+    """So few rows that reversed causes fit about as well, or weak ones are missed."""
+    world = make(n_latents, 10, n_rows, intervention="soft", variance_factor=5.0, random_state=seed)
+    model = estimator(n_latents, interventions="soft", mechanisms="linear", random_state=0)
     return model.fit(world.X, world.y)
 
 
@@ -668,6 +670,9 @@ FAIL: dict[tuple[str, str], Fit] = {
     ),
     ("LinearInterventionCRL", "structure is determined by the data"): lambda: soft_interventions(
         LinearInterventionCRL, make_linear_interventional, 1000, seed=8
+    ),
+    ("LinearInterventionCRL", "no missing edge is in doubt"): lambda: soft_interventions(
+        LinearInterventionCRL, make_linear_interventional, 5000, seed=1, n_latents=5
     ),
     ("MultiNodeCRL", "columns vary"): lambda: multi_node(far_from_zero(sets().X)),
     ("MultiNodeCRL", "reference environment"): lambda: multi_node(y=sets().y + 1),

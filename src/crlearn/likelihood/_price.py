@@ -20,14 +20,21 @@ alone takes one edge in a thousand where there is none, which is too many for a 
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
+from numpy.typing import NDArray
 
 HYPERPARAMETER = 1.0
 
 
-def parameter_price(n_rows: int) -> float:
-    """Return the nats that a coefficient must gain."""
-    return 0.5 * float(np.log(n_rows))
+@overload
+def parameter_price(n_rows: float) -> float: ...
+@overload
+def parameter_price(n_rows: NDArray[np.floating]) -> NDArray[np.floating]: ...
+def parameter_price(n_rows: float | NDArray[np.floating]) -> float | NDArray[np.floating]:
+    """Return the nats that a coefficient must gain, by the rows that it is estimated from."""
+    return 0.5 * np.log(n_rows)
 
 
 def edge_prior(n_latents: int) -> float:

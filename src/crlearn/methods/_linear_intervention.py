@@ -63,6 +63,7 @@ from crlearn.methods._alternatives import alternatives_of, determination_check
 from crlearn.methods._denoising import MeasuredCRL, encoder_of
 from crlearn.methods._interventional import (
     blamed,
+    doubt_check,
     far_rows_check,
     fit_checks,
     fit_details,
@@ -140,6 +141,7 @@ def linear_intervention_crl(
             *fit_checks("single-node interventions fit", fit, labels),
             *far_rows_check(fit, environments, groups.order),
             determination_check(n, alternatives),
+            *doubt_check(fit, known | ~(covered & covered[:, None]), names),
         ),
         alternatives=alternatives,
         goodness_of_fit=fit.goodness_of_fit if fit.mechanisms == "linear" else None,

@@ -182,8 +182,9 @@ class TestLinearModel:
 
     def test_an_edge_costs_its_coefficients_and_the_prior_over_graphs(self, exact):
         hard, soft = (exact(0, each).model for each in ("hard", "soft"))
-        per_coefficient = parameter_price(5 * 100_000)
-        np.testing.assert_allclose(hard.edge_price, per_coefficient + edge_prior(4))
+        # Rows of one environment inside an intervention, of the other four outside.
+        per_coefficient = parameter_price(100_000)
+        np.testing.assert_allclose(hard.edge_price, parameter_price(4 * 100_000) + edge_prior(4))
         np.testing.assert_allclose(soft.edge_price, per_coefficient + edge_prior(4))
         twice = soft.pool.copy()
         twice[1, 1] = 2  # one more pool in which latent 1 has coefficients of its own

@@ -34,8 +34,8 @@ from crlearn.likelihood.core._tests import Linearised, mechanisms_at
 from crlearn.likelihood.interventional._edges import NEEDLESS, allows, edge_weights, losses_of_edges
 from crlearn.likelihood.interventional._start import (
     first_orders,
-    fit_without_order,
     intervened_rows,
+    optima_without_order,
 )
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel, Masks, minimise
 from crlearn.likelihood.search._local import CLEAR
@@ -48,6 +48,7 @@ IntMatrix = NDArray[np.intp]
 _MOST_TURNS = 100  # 3 to 60 were needed in ten worlds with noise of 50%
 _STEPS_A_TURN = 3  # of Newton's method, after the first turn
 _STILL = 0.01  # nats that a turn gains
+_MOST_OPTIMA = 3  # without an order, that are completed; two, where it mattered
 _MOST_ORDERS_IN_A_ROW = 4  # that completed moments lead to; one or two, as a rule
 _MOST_ALTERNATIVES = 3  # that are pruned; not measured
 
@@ -150,10 +151,15 @@ class NoisyModel:
         )
 
     def without_order(self, rng: np.random.Generator) -> Completed:
-        """Fit the model in which every latent may depend on all others."""
+        """Fit the model in which every latent may depend on all others.
+
+        It has local optima, and rows less noise may prefer a wrong one: the likelihood of the
+        measured rows chooses.
+        """
         model = self.on(self.moments, hard=False)
-        start = fit_without_order(model, rng)
-        return self.completed(self.moments, start, model.masks_without_order())
+        masks, starts = model.masks_without_order(), optima_without_order(model, rng)
+        found = [self.completed(self.moments, H, masks) for H in starts[:_MOST_OPTIMA]]
+        return max(found, key=lambda each: each.log_likelihood)
 
     def with_graph(self, start: Moments, H: Matrix, graph: Graph) -> Fit:
         """Fit a graph; the completed moments are the parameters of the fit."""

@@ -19,6 +19,7 @@ from crlearn.graph import closest_dag, topological_order
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.nodes._linear import LinearModel, Masks, minimise, objective
+from crlearn.likelihood.search._local import LEAST_GAIN
 from crlearn.likelihood.search._orders import best_order_at, better_order_at
 
 Matrix = NDArray[np.floating]
@@ -33,18 +34,28 @@ _WORST_START = 1e8
 
 
 def fit_without_order(model: LinearModel, rng: np.random.Generator) -> Matrix:
-    """Return the encoder of the model without order; it has local optima, so many starts."""
+    """Return the encoder of the model without order."""
+    return optima_without_order(model, rng)[0]
+
+
+def optima_without_order(model: LinearModel, rng: np.random.Generator) -> list[Matrix]:
+    """Return encoders of the model without order, the best first; it has local optima.
+
+    There are many starts, until one leads to a good fit.
+    """
     masks = model.masks_without_order()
-    rows, lowest = np.eye(model.n), np.inf
+    optima: list[tuple[float, Matrix]] = []
     for n_tries, H in enumerate(_starts(model, rng), start=1):
         if np.linalg.cond(H) > _WORST_START:
             continue
-        found, value = minimise(H, model.pools, masks)
-        if value < lowest:
-            rows, lowest = found, value
-        if model.is_good(lowest, masks, n_tries):
+        rows, value = minimise(H, model.pools, masks)
+        if all(abs(value - other) * model.n_rows > LEAST_GAIN for other, _ in optima):
+            optima.append((value, rows))
+        if model.is_good(min(value for value, _ in optima), masks, n_tries):
             break
-    return intervened_rows(model, rows) if model.hard else rows
+    optima.sort(key=lambda optimum: optimum[0])
+    found = [rows for _, rows in optima] or [np.eye(model.n)]
+    return [intervened_rows(model, rows) for rows in found] if model.hard else found
 
 
 def first_without_order(model: LinearModel, rng: np.random.Generator) -> tuple[float, Masks]:

@@ -122,10 +122,13 @@ class LinearModel:
 
     @cached_property
     def edge_price(self) -> Matrix:
-        """What each edge i -> j must gain, in nats: its coefficients, and the prior over graphs."""
-        matters = self.pools.shares > 0
-        matters = matters[:, :1] if self.hard else matters[:, 1:]
-        price = parameter_price(self.n_rows) * matters.sum(axis=1) + edge_prior(self.n)
+        """What each edge i -> j must gain, in nats: its coefficients, and the prior over graphs.
+
+        A coefficient sharpens with the rows of its pool, not with all.
+        """
+        rows = np.maximum(self.n_rows * self.pools.shares, 1)
+        rows = rows[:, :1] if self.hard else rows[:, 1:]
+        price = parameter_price(rows).sum(axis=1) + edge_prior(self.n)
         return np.tile(price, (self.n, 1))
 
     def fitted(self, H: Matrix, graph: Graph, max_steps: int = _MOST_STEPS) -> Fit:
