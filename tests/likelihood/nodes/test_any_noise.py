@@ -191,7 +191,7 @@ class TestNonlinear:
         check_derivatives(model, fit, range(N * (N - 1)))
 
     def test_the_true_graph_is_best_at_the_true_encoder(self, laplace: AnyNoiseModel):
-        H = laplace._scaled(TRUTH)
+        H = laplace.scaled(TRUTH)
 
         def score(graph: tuple[tuple[int, ...], ...]) -> float:
             return -float(laplace.values(H, list(enumerate(graph))).sum())
@@ -213,7 +213,7 @@ class TestNonlinear:
         """Up to a constant that all graphs share."""
         apart = []
         for graph in (GRAPH, ((), (0,), ())):
-            H = laplace._scaled(TRUTH)
+            H = laplace.scaled(TRUTH)
             start = laplace.with_densities(laplace.gaussian(H, graph))
             without_prior = start.score + np.log(3) * start.n_edges
             value = laplace.values(H, list(enumerate(graph))).sum() - np.linalg.slogdet(H)[1]
