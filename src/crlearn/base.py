@@ -242,10 +242,24 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         return rows.reshape(len(rows), *self.sample_shape_) if self._allows_images else rows
 
 
-def latents_of(model: Any, X: Any, y: Any = None) -> Any:
-    """Return ``model.transform(X)``; a model that denoises by environment is told the labels."""
+def latents_of(model: Any, X: Any, y: Any = None, covariates: Any = None) -> Any:
+    """Return ``model.transform(X)``; a model is told the labels and covariates that it asks for."""
     by_label = y is not None and "y" in signature(model.transform).parameters
-    return model.transform(X, y) if by_label else model.transform(X)
+    known = {"y": y} if by_label else {}
+    if _knows_effects(model):
+        known["covariates"] = covariates
+    return model.transform(X, **known)
+
+
+def without_effects_of(model: Any, X: Any, covariates: Any) -> Any:
+    """Return what the encoders of a model are to see of `X`: rows without effects of covariates."""
+    return model._without_effects(X, covariates) if _knows_effects(model) else X
+
+
+def _knows_effects(model: Any) -> bool:
+    """Whether a model was fitted with covariates."""
+    result = getattr(model, "result_", None)
+    return result is not None and "covariate_effects" in result.details
 
 
 def _refuse_more_latents_than_features(n_latents: int | None, n_features: int) -> None:
