@@ -32,9 +32,7 @@ from crlearn.result import Result
 ENVIRONMENT_COLUMN = "environment"
 
 
-def read_data(
-    path: Path, env_column: str | None = None, covariates: Sequence[str] = ()
-) -> Dataset:
+def read_data(path: Path, env_column: str | None = None, covariates: Sequence[str] = ()) -> Dataset:
     """Read a data file of any type; `covariates` are columns of a table.
 
     In tables without `env_column`, a column called ``environment``, as `crlearn simulate` writes

@@ -289,9 +289,7 @@ def write_table(
             frame.to_csv(draft, index=False, sep="\t" if file_type == ".tsv" else ",")
 
 
-def _read_text(
-    path: Path, environment_column: str | None, covariate_columns: Sequence[str]
-) -> Any:
+def _read_text(path: Path, environment_column: str | None, covariate_columns: Sequence[str]) -> Any:
     """Read numbers to the last digit, and labels as they are written."""
     pandas = import_extra("pandas", "frames")
     columns, as_written = _read_text_header(path), (environment_column, *covariate_columns)

@@ -25,7 +25,7 @@ from crlearn.inputs._known import (
     single_targets,
 )
 from crlearn.inputs._measurement import Measurement, measure
-from crlearn.inputs._outliers import weights_of_rows
+from crlearn.inputs._outliers import MOST_FAR_OUT, Distances, robust_distances
 from crlearn.inputs._signal import NoiseName, Signal, read_signal
 from crlearn.inputs._span import (
     Scaling,
@@ -38,8 +38,10 @@ from crlearn.inputs._span import (
 )
 
 __all__ = [
+    "MOST_FAR_OUT",
     "Components",
     "CovariateEffects",
+    "Distances",
     "Environments",
     "KnownDomains",
     "Measurement",
@@ -70,9 +72,9 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
+    "robust_distances",
     "single_targets",
     "unused_label_checks",
-    "weights_of_rows",
     "whitening",
     "without_effects",
 ]

@@ -169,7 +169,9 @@ class CovariateEffects:
         Columns with names are found by these, others by their place.
         """
         if hasattr(covariates, "columns") or isinstance(covariates, Mapping):
-            given = {str(name): covariates[name] for name in getattr(covariates, "columns", covariates)}
+            given = {
+                str(name): covariates[name] for name in getattr(covariates, "columns", covariates)
+            }
             self._refuse_others(list(given), set(given) != set(self.names))
             covariates = {name: given[name] for name in self.names}
         n_given = len(_named_columns(covariates))
@@ -186,9 +188,7 @@ class CovariateEffects:
 
 
 def _regressors(columns: Sequence[Column], labels: Sequence[Sequence[str]]) -> Matrix:
-    return np.hstack(
-        [column.regressors(own) for column, own in zip(columns, labels, strict=True)]
-    )
+    return np.hstack([column.regressors(own) for column, own in zip(columns, labels, strict=True)])
 
 
 def without_effects(

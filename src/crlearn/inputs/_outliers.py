@@ -12,6 +12,10 @@ move, say which power.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, rankdata
@@ -24,13 +28,51 @@ Codes = NDArray[np.intp]
 
 _LEVEL = 0.01  # that a clean environment loses a row
 _CLOSE = 0.75  # share of the rows that covariances are taken of
-_UPPER = 0.95  # quantile that says how heavy tails are; less than 5% of the rows may stand far out
+MOST_FAR_OUT = 0.05  # share of an environment's rows; the others say how heavy tails are
 _ROUNDS, _MOST_STEPS = 3, 20  # of directions; of covariances in them
 _ROWS_PER_DIRECTION = 10  # of a covariance
 
 
-def weights_of_rows(X: Matrix, codes: Codes, n_latents: int | None = None) -> Vector:
-    """Return 0 for rows that stand far out of their environment, and 1 for all others.
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Squared distances of rows from the middle of their environment.
+
+    Attributes
+    ----------
+    inside, outside
+        In the leading directions, in units of the covariance there, and outside of them.
+    n_inside, n_outside
+        Numbers of these directions.
+    groups
+        Rows of each environment.
+    """
+
+    inside: Vector
+    outside: Vector
+    n_inside: int
+    n_outside: int
+    groups: Sequence[Codes]
+
+    def weights(self) -> Vector:
+        """Return 0 for rows that stand far out of their environment, and 1 for all others."""
+        far = np.zeros(len(self.inside), dtype=bool)
+        for own in self.groups:
+            far[own] |= _too_far(self.inside[own], self.n_inside)
+            far[own] |= _too_far(self.outside[own], self.n_outside)
+        return np.where(far, 0.0, 1.0)
+
+    def nearest(self, share: float) -> list[Codes]:
+        """Return the share of each environment's rows that are nearest to its middle."""
+        near = []
+        for own in self.groups:
+            ranks = (rankdata(each[own], method="min") for each in (self.inside, self.outside))
+            order = np.argsort(np.maximum(*ranks), kind="stable")
+            near.append(own[order[: math.ceil(share * len(own))]])
+        return near
+
+
+def robust_distances(X: Matrix, codes: Codes, n_latents: int | None = None) -> Distances:
+    """Return how far rows stand out of their environments.
 
     Time is that of three principal component analyses, and of covariances in as many directions as
     there are latents.
@@ -48,26 +90,23 @@ def weights_of_rows(X: Matrix, codes: Codes, n_latents: int | None = None) -> Ve
     rows = _standardised(X, codes)
     groups = [np.flatnonzero(codes == e) for e in range(int(codes.max()) + 1)]
     most = max(1, min(map(len, groups)) // _ROWS_PER_DIRECTION)
-    inside, outside = (rows**2).sum(axis=1), np.zeros(len(rows))
-    n_inside = n_outside = 1
+    found = Distances((rows**2).sum(axis=1), np.zeros(len(rows)), 1, 1, groups)
     for _ in range(_ROUNDS):
-        near = _closest(inside, outside, groups)
+        near = found.nearest(_CLOSE)
         for own, close in zip(groups, near, strict=True):
             rows[own] -= rows[close].mean(axis=0)
         axes, rank = _directions(rows[np.concatenate(near)])
         n_inside = min(most, rank, rank if n_latents is None else n_latents)
-        n_outside = max(rank - n_inside, 1)
         along = rows @ axes[:, :n_inside]
         outside = _beside(rows, along)
         for _ in range(_MOST_STEPS):
-            before, inside = inside, _mahalanobis(along, groups, near)
-            near = _closest(inside, outside, groups)
+            before = found.inside
+            inside = _mahalanobis(along, groups, near)
+            found = Distances(inside, outside, n_inside, max(rank - n_inside, 1), groups)
+            near = found.nearest(_CLOSE)
             if np.array_equal(inside, before):
                 break
-    far = np.zeros(len(rows), dtype=bool)
-    for own in groups:
-        far[own] = _too_far(inside[own], n_inside) | _too_far(outside[own], n_outside)
-    return np.where(far, 0.0, 1.0)
+    return found
 
 
 def _standardised(X: Matrix, codes: Codes) -> Matrix:
@@ -80,15 +119,6 @@ def _standardised(X: Matrix, codes: Codes) -> Matrix:
     # Half of the values of a column may be the same.
     scale = np.where(scale > 0, scale, size.mean(axis=0))
     return rows / np.where(scale > 0, scale, 1.0)
-
-
-def _closest(inside: Vector, outside: Vector, groups: list[Codes]) -> list[Codes]:
-    """Return the rows of each environment that lie closest together."""
-    near = []
-    for own in groups:
-        rank = np.maximum(*(rankdata(each[own], method="min") for each in (inside, outside)))
-        near.append(own[np.argsort(rank, kind="stable")[: -int(-_CLOSE * len(own) // 1)]])
-    return near
 
 
 def _directions(rows: Matrix) -> tuple[Matrix, int]:
@@ -107,7 +137,7 @@ def _beside(rows: Matrix, along: Matrix) -> Vector:
     return np.where(outside > RANK_TOLERANCE * np.maximum(total, np.median(total)), outside, 0.0)
 
 
-def _mahalanobis(along: Matrix, groups: list[Codes], near: list[Codes]) -> Vector:
+def _mahalanobis(along: Matrix, groups: Sequence[Codes], near: Sequence[Codes]) -> Vector:
     """Return squared distances, with means and covariances of the near rows of environments."""
     distances = np.empty(len(along))
     for own, close in zip(groups, near, strict=True):
@@ -122,10 +152,10 @@ def _mahalanobis(along: Matrix, groups: list[Codes], near: list[Codes]) -> Vecto
 
 def _too_far(distances: Vector, n_directions: int) -> NDArray[np.bool_]:
     """Return which squared distances are larger than any of so many should be."""
-    median, upper = np.quantile(distances, [0.5, _UPPER])
+    median, upper = np.quantile(distances, [0.5, 1 - MOST_FAR_OUT])
     if median == 0:  # outside of directions in which all rows lie but few
         return (distances > 0) & (upper == 0)
-    gaussian = chi2.ppf([0.5, _UPPER], n_directions)
+    gaussian = chi2.ppf([0.5, 1 - MOST_FAR_OUT], n_directions)
     power = max(1.0, float(np.log(upper / median) / np.log(gaussian[1] / gaussian[0])))
     limit = chi2.isf(_LEVEL / len(distances), n_directions)
     return distances > median * (limit / gaussian[0]) ** power

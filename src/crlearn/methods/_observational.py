@@ -216,6 +216,7 @@ class ObservationalCRL(AdjustedCRL):
     (500, 2)
     """
 
+    _tells_noises = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AdjustedCRL._parameter_constraints,
         "init": ["array-like", None],

@@ -53,12 +53,12 @@ from crlearn.likelihood.interventional._edges import (
     standard_errors,
 )
 from crlearn.likelihood.interventional._noise import denoised, fit_with_noise
+from crlearn.likelihood.interventional._offsets import moved_back
 from crlearn.likelihood.interventional._start import (
     first_orders,
     first_without_order,
     fit_without_order,
 )
-from crlearn.likelihood.interventional._offsets import moved_back
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel
 from crlearn.likelihood.nodes._selected import SelectedModel

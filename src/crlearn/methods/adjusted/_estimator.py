@@ -17,12 +17,20 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import BaseCRL
-from crlearn.inputs import CovariateEffects, read_covariates, weights_of_rows, without_effects
+from crlearn.inputs import (
+    MOST_FAR_OUT,
+    CovariateEffects,
+    read_covariates,
+    robust_distances,
+    without_effects,
+)
 from crlearn.result import Check, Encoder, Result
 
 Matrix = NDArray[np.floating]
 
 _ROUNDS = 3  # of effects and weights in turn
+_MOST_FITS = 4  # in which rows are judged by their noises
+_CENTRAL = 0.9  # share of the rows that the first of these sees
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,26 +83,37 @@ def adjust(
             rows, effects, checks = without_effects(X, codes, columns, weights > 0)
         if not downweight:
             return Adjusted(rows, None, effects, checks)
-        before, weights = weights, weights_of_rows(rows, codes, n_latents)
+        before, weights = weights, robust_distances(rows, codes, n_latents).weights()
         if columns is None or np.array_equal(weights, before):
             break
-    return Adjusted(rows, weights, effects, (*checks, _weights_check(weights)))
+    return Adjusted(rows, weights, effects, checks)
 
 
-def _weights_check(weights: NDArray[np.floating]) -> Check:
-    n_far = int((weights == 0).sum())
+def _weights_check(weights: NDArray[np.floating], codes: NDArray[np.intp]) -> Check:
+    """Say how many rows are left out; of many in one environment one cannot say that they err."""
+    name, far = "rows left out are few", weights == 0
+    said = f"{int(far.sum())} of {len(far)} rows stand far out and have weight 0"
+    most = float((np.bincount(codes, weights=far) / np.bincount(codes)).max())
+    if most <= MOST_FAR_OUT:
+        return Check(name, True, said)
     return Check(
-        "rows far out are left out",
-        True,
-        f"{n_far} of {len(weights)} rows stand far out of their environment and have weight 0",
+        name,
+        False,
+        f"{said}, {most:.0%} of an environment: no errors of single rows, but perhaps a group of "
+        "its own, which is to have an environment or covariate of its own",
     )
 
 
 class AdjustedCRL(BaseCRL):
-    """Base class of estimators that take covariates, with a parameter `outliers`."""
+    """Base class of estimators that take covariates, with a parameter `outliers`.
+
+    A class says whether its results have a `noise_encoder` (`_tells_noises`), by which rows are
+    judged then.
+    """
 
     outliers: str
 
+    _tells_noises: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
         "outliers": [StrOptions({"keep", "downweight"})],
@@ -116,9 +135,7 @@ class AdjustedCRL(BaseCRL):
         """
         return self._fitted(X, y, partial(self._adjusted, covariates))
 
-    def _adjusted(
-        self, covariates: Any, X: Matrix, y: NDArray[Any] | None, seed: int
-    ) -> Result:
+    def _adjusted(self, covariates: Any, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         """Return the result of the method on adjusted rows."""
         if covariates is None and self.outliers == "keep":
             return self._algorithm(X, y, seed)
@@ -131,13 +148,46 @@ class AdjustedCRL(BaseCRL):
             downweight=self.outliers == "downweight",
             n_latents=self.get_params()["n_latents"],
         )
-        kept = found.kept
-        result = self._algorithm(found.rows[kept], None if y is None else y[kept], seed)
+        if found.weights is not None and self._tells_noises:
+            result, found = self._judged_by_noises(found, codes, y, seed)
+        else:
+            result = self._on_kept(found, y, seed)
+        weighed = () if found.weights is None else (_weights_check(found.weights, codes),)
         return replace(
             result,
-            checks=(*found.checks, *result.checks),
+            checks=(*found.checks, *weighed, *result.checks),
             details={**result.details, **found.details},
         )
+
+    def _on_kept(self, adjusted: Adjusted, y: NDArray[Any] | None, seed: int) -> Result:
+        kept = adjusted.kept
+        return self._algorithm(adjusted.rows[kept], None if y is None else y[kept], seed)
+
+    def _judged_by_noises(
+        self, adjusted: Adjusted, codes: NDArray[np.intp], y: NDArray[Any] | None, seed: int
+    ) -> tuple[Result, Adjusted]:
+        """Fit, and judge rows by their noises; again while these say otherwise of some row.
+
+        Tails of latents may be so heavy that rows which do not belong there cannot be told from
+        others, but their noises can. The first fit sees the rows in the middle.
+        """
+        outside = adjusted.weights
+        assert outside is not None
+        distances = robust_distances(adjusted.rows, codes, self.get_params()["n_latents"])
+        central = np.zeros(len(outside))
+        central[np.concatenate(distances.nearest(_CENTRAL))] = 1.0
+        weighed = replace(adjusted, weights=central * outside)
+        for _ in range(_MOST_FITS):
+            result = self._on_kept(weighed, y, seed)
+            assert result.noise_encoder is not None
+            noises = result.noise_encoder(weighed.rows)
+            before, weights = weighed.weights, robust_distances(noises, codes).weights() * outside
+            if np.array_equal(weights, before):
+                break
+            weighed = replace(weighed, weights=weights)
+        else:
+            result = self._on_kept(weighed, y, seed)
+        return result, weighed
 
     def transform(self, X: ArrayLike, *, covariates: Any = None) -> Matrix:
         """Return the latents of each row of `X`, one column each.
