@@ -47,7 +47,7 @@ def _steps(latents: Sequence[Matrix], fit: Fit) -> Matrix:
     n = len(fit.H)
     normal, right_side = np.zeros((len(latents), n, n)), np.zeros((len(latents), n))
     for j, parents in enumerate(map(list, fit.graph)):
-        inside = np.flatnonzero(fit.pool[j] == 0)
+        inside = np.flatnonzero(fit.pool[j] == 0).tolist()
         together = np.concatenate([latents[e] for e in inside])
         regression = Regression.of(together[:, parents], together[:, j])
         precision = 1 / (together[:, j] - regression(together[:, parents])).var()

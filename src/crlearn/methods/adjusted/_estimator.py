@@ -181,8 +181,8 @@ class AdjustedCRL(BaseCRL):
             result = self._on_kept(weighed, y, seed)
             assert result.noise_encoder is not None
             noises = result.noise_encoder(weighed.rows)
-            before, weights = weighed.weights, robust_distances(noises, codes).weights() * outside
-            if np.array_equal(weights, before):
+            weights = robust_distances(noises, codes).weights() * outside
+            if np.array_equal(weights > 0, weighed.kept):
                 break
             weighed = replace(weighed, weights=weights)
         else:
@@ -202,7 +202,7 @@ class AdjustedCRL(BaseCRL):
         return self._encoded_without_effects(X, covariates, self.result_.encoder, "transform")
 
     def fit_transform(
-        self, X: ArrayLike, y: ArrayLike | None = None, *, covariates: Any = None
+        self, X: ArrayLike, y: ArrayLike | None = None, *, covariates: Any = None, **_: Any
     ) -> Matrix:
         """Return what `fit` and then `transform` do, each told all that is known of the rows."""
         self.fit(X, y, covariates=covariates)
