@@ -35,8 +35,8 @@ def check(checks: Any, name: str) -> Any:
 
 def test_effects_are_taken_off():
     rows, effects, checks = without_effects(measured(), CODES, columns(batch=BATCH, age=AGE))
-    left = [rows[CODES == e] - rows[CODES == e].mean(axis=0) for e in range(3)]
-    expected = [NOISE[CODES == e] - NOISE[CODES == e].mean(axis=0) for e in range(3)]
+    left = [rows[e == CODES] - rows[e == CODES].mean(axis=0) for e in range(3)]
+    expected = [NOISE[e == CODES] - NOISE[e == CODES].mean(axis=0) for e in range(3)]
     for found, true in zip(left, expected, strict=True):
         assert np.abs(np.cov(found.T) - np.cov(true.T)).max() < 0.1 * np.abs(np.cov(true.T)).max()
     apart = effects({"batch": ["a", "b"], "age": [30.5, 30.5]}, 2)

@@ -83,5 +83,7 @@ def test_too_many_rows_are_no_outliers():
 def test_units_do_not_matter():
     X, _ = moved(clean(), "latents", 10)
     units = 10.0 ** np.arange(N_FEATURES)
-    before, after = (robust_distances(rows, clean().y, N_LATENTS).weights() for rows in (X, X * units))
+    before, after = (
+        robust_distances(rows, clean().y, N_LATENTS).weights() for rows in (X, X * units)
+    )
     assert np.array_equal(before, after)

@@ -164,7 +164,8 @@ class TestTransform:
         whole = model.transform(batches.X, covariates=batches.covariates)
         assert model.transform(batches.X[:5], covariates=some) == pytest.approx(whole[:5])
         assert model.posterior(batches.X[:5], covariates=some).mean == pytest.approx(whole[:5])
-        again = clone(model).fit_transform(batches.X, batches.y, covariates=batches.covariates)
+        fresh: Any = clone(model)
+        again = fresh.fit_transform(batches.X, batches.y, covariates=batches.covariates)
         assert again == pytest.approx(whole)
 
     def test_covariates_are_asked_for(self):
@@ -184,7 +185,7 @@ class TestTransform:
 
     def test_data_frames(self):
         batches = world(broken="known batches")
-        frame = pd.DataFrame(batches.X, columns=list(batches.names))
+        frame = pd.DataFrame(dict(zip(batches.names, batches.X.T, strict=True)))
         covariates = pd.DataFrame(batches.covariates)
         model = estimator(batches, "single-node").set_output(transform="pandas")
         latents = model.fit(frame, batches.y, covariates=covariates).transform(
