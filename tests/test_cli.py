@@ -25,6 +25,7 @@ from crlearn.cli._files import Run, read_data
 from crlearn.data import (
     TABLE_TYPES,
     Dataset,
+    make_broken,
     make_linear_interventional,
     make_observational,
     make_segments,
@@ -641,3 +642,39 @@ def test_python_m_crlearn_and_missing_extra():
     assert hidden.returncode == 2
     assert "pip install 'crlearn[cli]'" in hidden.stderr
     assert "Traceback" not in hidden.stderr
+
+
+class TestCovariates:
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Path:
+        world = make_broken(2, 4, 300, broken="known batches", random_state=0)
+        path = tmp_path / "measured.csv"
+        write_table(world, path)
+        return path
+
+    def test_columns_are_named(self, table: Path, tmp_path: Path):
+        fit = "fit {} --method LinearInterventionCRL --covariate batch --set outliers=downweight"
+        said = good(f"{fit} --out {{}}", table, tmp_path / "run")
+        assert "4 features, 3 environments, covariates batch" in said
+        assert "2 effects of batch" in said
+        assert "rows stand far out and have weight 0" in said
+        good("report {} --out {}", tmp_path / "run", tmp_path / "page.html")
+        assert "2 effects of batch" in (tmp_path / "page.html").read_text()
+        result = json.loads((tmp_path / "run" / "result.json").read_text())
+        assert result["data"]["covariates"] == ["batch"]
+
+    def test_own_files_hold_theirs(self, tmp_path: Path):
+        path = tmp_path / "world.crl"
+        save(make_broken(2, 4, 300, broken="known batches", random_state=0), path)
+        good("fit {} --method LinearInterventionCRL --out {}", path, tmp_path / "run")
+        assert "mcc" in good("evaluate {}", tmp_path / "run")
+        fit = "fit {} --method LinearInterventionCRL --covariate batch --out {}"
+        assert "leave out --covariate" in bad(fit, path, tmp_path / "other")
+
+    def test_what_cannot_be(self, table: Path, tmp_path: Path):
+        fit = "fit {} --method LinearInterventionCRL --covariate plate --out {}"
+        assert "The --covariate must be columns" in bad(fit, table, tmp_path / "run")
+        fit = "fit {} --method PCABaseline --covariate batch --out {}"
+        assert "PCABaseline takes no covariates" in bad(fit, table, tmp_path / "run")
+        fit = "fit {} --method LinearInterventionCRL --out {}"
+        assert "covariates with --covariate" in bad(fit, table, tmp_path / "run")

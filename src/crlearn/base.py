@@ -7,6 +7,7 @@ says in `_algorithm` how X and y become a `Result`.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
 from numbers import Integral
@@ -37,6 +38,8 @@ from crlearn.result import Encoder, Result
 # How pandas and polars name the types of columns that may hold text.
 _TEXT_DTYPES = ("object", "str", "string", "large_string", "categor", "enum")
 _MOST_LISTED = 8  # columns
+
+Algorithm = Callable[[NDArray[Any], NDArray[Any] | None, int], Result]
 
 
 class BaseCRL(TransformerMixin, BaseEstimator):
@@ -79,17 +82,21 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         y
             Side information, one entry a row; the class says which.
         """
+        return self._fitted(X, y, self._algorithm)
+
+    def _fitted(self, X: ArrayLike, y: ArrayLike | None, algorithm: Algorithm) -> Self:
+        """Fit by an algorithm: that of the class, or one that prepares rows for it."""
         self._validate_params()
         self._refuse_truth_values()
         observations, side_information = self._read(X, y)
         seed = int(check_random_state(self.get_params()["random_state"]).randint(2**31 - 1))
         start = time.perf_counter()
-        result = self._algorithm(observations, side_information, seed)
+        result = algorithm(observations, side_information, seed)
         guarantee = result.guarantee.given(result.checks)
         seconds = time.perf_counter() - start
         self.result_ = replace(result, guarantee=guarantee, seconds=seconds)
         for check in self.result_.failed_checks:
-            warn(f"{type(self).__name__}: {check}", AssumptionWarning, stacklevel=2)
+            warn(f"{type(self).__name__}: {check}", AssumptionWarning, stacklevel=3)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:
@@ -235,10 +242,24 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         return rows.reshape(len(rows), *self.sample_shape_) if self._allows_images else rows
 
 
-def latents_of(model: Any, X: Any, y: Any = None) -> Any:
-    """Return ``model.transform(X)``; a model that denoises by environment is told the labels."""
+def latents_of(model: Any, X: Any, y: Any = None, covariates: Any = None) -> Any:
+    """Return ``model.transform(X)``; a model is told the labels and covariates that it asks for."""
     by_label = y is not None and "y" in signature(model.transform).parameters
-    return model.transform(X, y) if by_label else model.transform(X)
+    known = {"y": y} if by_label else {}
+    if _knows_effects(model):
+        known["covariates"] = covariates
+    return model.transform(X, **known)
+
+
+def without_effects_of(model: Any, X: Any, covariates: Any) -> Any:
+    """Return what the encoders of a model are to see of `X`: rows without effects of covariates."""
+    return model._without_effects(X, covariates) if _knows_effects(model) else X
+
+
+def _knows_effects(model: Any) -> bool:
+    """Whether a model was fitted with covariates."""
+    result = getattr(model, "result_", None)
+    return result is not None and "covariate_effects" in result.details
 
 
 def _refuse_more_latents_than_features(n_latents: int | None, n_features: int) -> None:

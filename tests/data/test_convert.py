@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -296,3 +297,39 @@ def test_frames_are_not_imported_with_the_folder():
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".h5ad"])
+def test_covariates_of_a_table(tmp_path: Path, ending: str):
+    """Labels that read like missing values, and numbers, come back as they were."""
+    columns = {"batch": np.array(["NA", "b", "NA"]), "age": np.array([1.5, 2.0, 3.25])}
+    dataset = Dataset(np.eye(3), ["u", "v", "u"], covariates=columns)
+    path = tmp_path / f"table{ending}"
+    write_table(dataset, path)
+    again = read_table(path, "environment", covariate_columns=["batch", "age"])
+    assert again.names == dataset.names
+    assert again.covariates is not None
+    assert again.covariates["batch"].tolist() == ["NA", "b", "NA"]
+    assert again.covariates["age"].tolist() == [1.5, 2.0, 3.25]
+
+
+def test_covariates_of_polars():
+    frame = pl.DataFrame({"x": [1.0, 2.0], "batch": ["a", "b"]})
+    dataset = from_polars(frame, covariate_columns=["batch"])
+    assert dataset.names == ("x",)
+    assert dataset.covariates is not None
+    assert dataset.covariates["batch"].tolist() == ["a", "b"]
+    assert to_polars(dataset).columns == ["x", "batch"]
+
+
+@pytest.mark.parametrize("name", ["plate", "condition"])
+def test_covariates_are_columns_beside_the_environment(name: str):
+    frame = pd.DataFrame({"x": [1.0, 2.0], "condition": ["a", "b"]})
+    with pytest.raises(ValueError, match=f"'covariate_columns' must be columns.* Got '{name}'"):
+        from_pandas(frame, "condition", covariate_columns=[name])
+
+
+def test_missing_covariates_are_refused():
+    frame = pd.DataFrame({"x": [1.0, 2.0], "age": [1.5, None]})
+    with pytest.raises(ValueError, match="'age' must hold labels or finite numbers"):
+        from_pandas(frame, covariate_columns=["age"])

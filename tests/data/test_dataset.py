@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -240,3 +241,25 @@ class TestTruth:
     def test_environment_out_of_range(self, world):
         with pytest.raises(ValueError, match=r"one of the 2 environments, from 0 to 1. Got 2"):
             world.truth.score(world.truth.Z, 2)
+
+
+class TestCovariates:
+    def test_rows_keep_theirs(self):
+        dataset = Dataset(np.eye(3), [0, 1, 1], covariates={"batch": ["a", "b", "c"]})
+        part = dataset.environment(1)
+        assert part.covariates is not None
+        assert part.covariates["batch"].tolist() == ["b", "c"]
+        assert Dataset(np.eye(2)).covariates is None
+
+    @pytest.mark.parametrize(
+        ("values", "words"),
+        [
+            (["a"], "one entry for each of the 2 rows"),
+            ([1.5, np.nan], "none missing"),
+            (["a", ""], "none missing"),
+            ([None, "a"], "none missing"),
+        ],
+    )
+    def test_bad_ones_are_refused(self, values: Any, words: str):
+        with pytest.raises(ValueError, match=words):
+            Dataset(np.eye(2), covariates={"batch": values})

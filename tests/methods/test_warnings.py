@@ -1019,7 +1019,7 @@ def test_rows_that_stand_far_out_are_named():
     with pytest.warns(AssumptionWarning, match="answer does not hang on few rows: fails") as caught:
         single_node(X)
     listed = ", ".join(map(str, moved[:8]))
-    said = f"{len(moved)} of {len(X)} rows stand far out ({listed}, ...)"
+    said = f"{len(moved)} of {len(X)} fitted rows stand far out ({listed}, ...)"
     assert any(said in str(warning.message) for warning in caught)
 
 

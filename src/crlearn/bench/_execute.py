@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
 
+from crlearn.base import without_effects_of
 from crlearn.bench import _code
 from crlearn.bench._plan import FROM_THE_DATA, Cell, Run, find_method
 from crlearn.bench._references import truth_parameters
@@ -129,7 +131,7 @@ def _succeed(run: Run, study: str) -> Record:
     _refuse_other_code(run)
     world = _world(run.cell.world, _frozen(run.cell.world_parameters), run.seed)
     model = _model(run, world)
-    model.fit(_observations(model, world), world.y)
+    model.fit(_observations(model, world), world.y, **_covariates(model, world))
     scores = _measure(model, world, run.cell)
     return _record(
         run,
@@ -150,6 +152,12 @@ def _observations(model: Any, world: Dataset) -> Any:
     if image_shape is None or not model.__sklearn_tags__().input_tags.three_d_array:
         return world.X
     return world.X.reshape(len(world.X), *image_shape)
+
+
+def _covariates(model: Any, world: Dataset) -> dict[str, Any]:
+    """Return the covariates of the world for models that take some."""
+    takes_some = "covariates" in signature(model.fit).parameters
+    return {"covariates": world.covariates} if takes_some and world.covariates else {}
 
 
 def _refuse_other_code(run: Run) -> None:
@@ -256,7 +264,8 @@ def _noise_correlations(model: Any, world: Dataset) -> list[list[float]] | None:
     noise = None if world.truth is None else world.truth.noise
     if encoder is None or noise is None or noise.shape[1] > _MOST_NOISES:
         return None
-    return correlation_matrix(noise, encoder(world.X)).round(4).tolist()
+    rows = without_effects_of(model, world.X, world.covariates)
+    return correlation_matrix(noise, encoder(rows)).round(4).tolist()
 
 
 @lru_cache(maxsize=1)

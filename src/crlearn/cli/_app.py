@@ -91,6 +91,15 @@ EnvColumn = Annotated[
         "called environment."
     ),
 ]
+Covariates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--covariate",
+        metavar="COLUMN",
+        help="Column (in .h5ad files: of obs) with batches or another covariate, whose effects are "
+        "taken off inside of environments; repeat. Texts and whole numbers are labels.",
+    ),
+]
 Latents = Annotated[int | None, typer.Option(min=1, help="Number of latents.")]
 
 
@@ -161,6 +170,7 @@ def fit(
     reference: Annotated[
         str | None, typer.Option(help="Label of the reference environment.")
     ] = None,
+    covariate: Covariates = None,
     n_latents: Latents = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     settings: Settings = None,
@@ -179,24 +189,27 @@ def fit(
     if not force:
         check_free(out)
     parameters = {"random_state": seed, **read_settings(settings or [])}
-    from crlearn.cli._files import Run, check_labels, prepare_folder, read_data
+    from crlearn.cli._files import Run, check_labels, covariates_for, prepare_folder, read_data
 
     if n_latents is not None:
         parameters["n_latents"] = n_latents
     if checkpoint:
         parameters["checkpoint"] = str(out / CHECKPOINT)
     model = build_method(method, {**parameters, **({"reference": None} if reference else {})})
-    dataset = read_data(data, env_column)
+    named = tuple(covariate or ())
+    dataset = read_data(data, env_column, named)
     _show.say(f"read {data}: {_show.describe(dataset)}")
     check_labels(dataset, data, model)
+    covariates = covariates_for(model, dataset, named=bool(named))
     if reference is not None:
         model.set_params(reference=label_of(reference, dataset.environments))
     model.set_params(**by_labels(parameters, dataset.environments))
     prepare_folder(out)
     before = snapshot(out)
     try:
-        model.fit(dataset.X, dataset.y)
-        files = Run(out, model, data.resolve(), env_column, dataset.names).write(dataset)
+        model.fit(dataset.X, dataset.y, **covariates)
+        run = Run(out, model, data.resolve(), env_column, dataset.names, named)
+        files = run.write(dataset)
     except KeyboardInterrupt:
         now = snapshot(out)
         _end_interrupted(out, [name for name in now if now[name] != before.get(name)])

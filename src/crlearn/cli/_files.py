@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ from crlearn.result import Result
 ENVIRONMENT_COLUMN = "environment"
 
 
-def read_data(path: Path, env_column: str | None = None) -> Dataset:
-    """Read a data file of any type.
+def read_data(path: Path, env_column: str | None = None, covariates: Sequence[str] = ()) -> Dataset:
+    """Read a data file of any type; `covariates` are columns of a table.
 
     In tables without `env_column`, a column called ``environment``, as `crlearn simulate` writes
     it, is taken for the labels (in AnnData files: of obs): as a feature it would give the answer
@@ -40,11 +41,11 @@ def read_data(path: Path, env_column: str | None = None) -> Dataset:
     """
     check_data_file(path)
     if path.suffix.lower() == OWN_TYPE:
-        return _read_own(path, env_column)
+        return _read_own(path, env_column, covariates)
     try:
         if env_column is None and ENVIRONMENT_COLUMN in table_columns(path):
             env_column = ENVIRONMENT_COLUMN
-        return read_table(path, env_column)
+        return read_table(path, env_column, covariate_columns=covariates)
     except ValueError as error:
         raise ValueError(_naming_the_option(error)) from error
 
@@ -73,6 +74,14 @@ def check_labels(dataset: Dataset, path: Path, model: BaseCRL) -> None:
     )
 
 
+def covariates_for(model: BaseCRL, dataset: Dataset, *, named: bool) -> dict[str, Any]:
+    """Return the covariates of the data for a method that takes some; refuse named ones else."""
+    takes_some = "covariates" in signature(model.fit).parameters
+    if named and not takes_some:
+        raise ValueError(f"{type(model).__name__} takes no covariates: leave out --covariate.")
+    return {"covariates": dataset.covariates} if takes_some and dataset.covariates else {}
+
+
 def prepare_folder(folder: Path) -> None:
     """Make the folder and try to write to it, so that a long fit does not fail at its end."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +98,7 @@ class Run:
         Where it is.
     model
         The fitted estimator.
-    data_file, env_column
+    data_file, env_column, covariates
         What it was fitted on.
     features
         Names of the features, in order.
@@ -100,6 +109,7 @@ class Run:
     data_file: Path
     env_column: str | None
     features: tuple[str, ...]
+    covariates: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Run:
@@ -109,7 +119,12 @@ class Run:
         try:
             data = json.loads((folder / RESULT).read_text(encoding="utf-8"))["data"]
             return cls(
-                folder, model, Path(data["file"]), data["env_column"], tuple(data["features"])
+                folder,
+                model,
+                Path(data["file"]),
+                data["env_column"],
+                tuple(data["features"]),
+                tuple(data.get("covariates", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFileError(
@@ -127,7 +142,7 @@ class Run:
         for name in (RESULT, GRAPH):  # of an earlier fit into this folder
             (folder / name).unlink(missing_ok=True)
         self.model.save(folder / MODEL)
-        latents = np.asarray(latents_of(self.model, dataset.X, dataset.y))
+        latents = np.asarray(latents_of(self.model, dataset.X, dataset.y, dataset.covariates))
         write_table(Dataset(latents, dataset.y, names=result.latent_names), folder / LATENTS)
         files = [folder / name for name in (MODEL, LATENTS, RESULT)]
         if result.graph is not None:
@@ -154,6 +169,7 @@ class Run:
             "data": {
                 "file": str(self.data_file),
                 "env_column": self.env_column,
+                "covariates": self.covariates,
                 "rows": dataset.n_samples,
                 "features": self.features,
                 "environments": dataset.environments,
@@ -166,9 +182,10 @@ class Run:
     def data(self, path: Path | None = None, env_column: str | None = None) -> Dataset:
         """Read the data of the fit, or other data with the same features."""
         path = path or self.data_file
-        if path.suffix.lower() != OWN_TYPE:
-            env_column = env_column or self.env_column
-        dataset = read_data(path, env_column)
+        if path.suffix.lower() == OWN_TYPE:
+            dataset = read_data(path, env_column)
+        else:
+            dataset = read_data(path, env_column or self.env_column, self.covariates)
         if dataset.names != self.features:
             raise ValueError(
                 f"The features of '{path}' must be those that the model was fitted on, in that "
@@ -211,7 +228,9 @@ def _difference(expected: tuple[str, ...], found: tuple[str, ...]) -> str:
     return "Their order differs"
 
 
-def _read_own(path: Path, env_column: str | None) -> Dataset:
+def _read_own(path: Path, env_column: str | None, covariates: Sequence[str]) -> Dataset:
+    if covariates:
+        raise ValueError(f"'{path.name}' holds its covariates: leave out --covariate.")
     if env_column is not None:
         raise ValueError(f"'{path.name}' holds its environments: leave out --env-column.")
     dataset = persist.load(path)
@@ -222,7 +241,8 @@ def _read_own(path: Path, env_column: str | None) -> Dataset:
 
 def _naming_the_option(error: ValueError) -> str:
     """Return the library's message with the option's name in place of the argument's."""
-    return str(error).replace("'environment_column'", "--env-column")
+    said = str(error).replace("'environment_column'", "--env-column")
+    return said.replace("'covariate_columns'", "--covariate")
 
 
 def _as_json(value: Any) -> str:

@@ -52,6 +52,8 @@ def describe(dataset: Dataset) -> str:
         parts.append(f"{dataset.n_environments} environments")
     elif dataset.y is not None and dataset.y.ndim == 2:
         parts.append(f"an auxiliary vector of {dataset.y.shape[1]}")
+    if dataset.covariates:
+        parts.append(f"covariates {', '.join(dataset.covariates)}")
     if dataset.truth is not None:
         parts.append(f"{dataset.truth.n_latents} known latents")
     return ", ".join(parts)

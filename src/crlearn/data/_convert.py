@@ -29,33 +29,38 @@ _DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_INTEGER = 2**63 - 1
 
 
-def from_pandas(frame: Any, environment_column: str | None = None) -> Dataset:
+def from_pandas(
+    frame: Any, environment_column: str | None = None, *, covariate_columns: Sequence[str] = ()
+) -> Dataset:
     """Read a ``pandas.DataFrame``.
 
     Parameters
     ----------
     frame
-        One row a sample; all columns but the environment's must be numeric.
+        One row a sample; all columns but the environment's and covariates must be numeric.
     environment_column
         Column that holds the environment labels. If it is categorical, the order of its
         categories is the order of the environments.
+    covariate_columns
+        Columns that hold covariates, such as batches.
     """
     pandas = import_extra("pandas", "frames")
     is_numeric = pandas.api.types.is_numeric_dtype
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis=1)
-    features = _feature_names(names, environment_column)
+    features = _feature_names(names, environment_column, covariate_columns)
     _check_rows(len(frame))
     _check_numeric([name for name in features if not is_numeric(frame[name].dtype)], frame)
+    covariates = {name: frame[name].tolist() for name in covariate_columns}
     y, environments = (None, None)
     if environment_column is not None:
         y, environments = _pandas_labels(frame[environment_column], environment_column)
     X = frame[features].to_numpy(dtype=float, na_value=np.nan)
-    return Dataset(X, y, names=features, environments=environments)
+    return Dataset(X, y, names=features, environments=environments, covariates=covariates)
 
 
 def to_pandas(dataset: Dataset, environment_column: str = "environment") -> Any:
-    """Write X, and y as the last column, to a ``pandas.DataFrame``.
+    """Write X, covariates, and y as the last column, to a ``pandas.DataFrame``.
 
     Parameters
     ----------
@@ -67,26 +72,28 @@ def to_pandas(dataset: Dataset, environment_column: str = "environment") -> Any:
     """
     pandas = import_extra("pandas", "frames")
     frame = pandas.DataFrame(dataset.X, columns=list(dataset.names))
-    if dataset.y is not None:
-        columns = _columns_of_y(dataset.y, environment_column)
-        _check_free(columns, dataset.names)
-        frame = frame.assign(**columns)
-    return frame
+    columns = _columns_beside(dataset, environment_column)
+    _check_free(columns, dataset.names)
+    return frame.assign(**columns)
 
 
-def from_polars(frame: Any, environment_column: str | None = None) -> Dataset:
+def from_polars(
+    frame: Any, environment_column: str | None = None, *, covariate_columns: Sequence[str] = ()
+) -> Dataset:
     """Read a ``polars.DataFrame``.
 
     Parameters
     ----------
     frame
-        One row a sample; all columns but the environment's must be numeric.
+        One row a sample; all columns but the environment's and covariates must be numeric.
     environment_column
         Column that holds the environment labels. If it is an Enum, its order is the order of the
         environments.
+    covariate_columns
+        Columns that hold covariates, such as batches.
     """
     polars = import_extra("polars", "frames")
-    features = _feature_names(frame.columns, environment_column)
+    features = _feature_names(frame.columns, environment_column, covariate_columns)
     is_numeric = {
         name: dtype.is_numeric() or dtype == polars.Boolean for name, dtype in frame.schema.items()
     }
@@ -102,11 +109,12 @@ def from_polars(frame: Any, environment_column: str | None = None) -> Dataset:
     X = np.column_stack(
         [frame[name].cast(polars.Float64).fill_null(np.nan).to_numpy() for name in features]
     )
-    return Dataset(X, y, names=features, environments=environments)
+    covariates = {name: frame[name].to_list() for name in covariate_columns}
+    return Dataset(X, y, names=features, environments=environments, covariates=covariates)
 
 
 def to_polars(dataset: Dataset, environment_column: str = "environment") -> Any:
-    """Write X, and y as the last column, to a ``polars.DataFrame``.
+    """Write X, covariates, and y as the last column, to a ``polars.DataFrame``.
 
     Parameters
     ----------
@@ -118,15 +126,18 @@ def to_polars(dataset: Dataset, environment_column: str = "environment") -> Any:
     """
     polars = import_extra("polars", "frames")
     columns: dict[str, Any] = dict(zip(dataset.names, np.array(dataset.X.T), strict=True))
-    if dataset.y is not None:
-        of_y = _columns_of_y(dataset.y, environment_column)
-        _check_free(of_y, dataset.names)
-        columns |= {name: values.tolist() for name, values in of_y.items()}
+    beside = _columns_beside(dataset, environment_column)
+    _check_free(beside, dataset.names)
+    columns |= {name: values.tolist() for name, values in beside.items()}
     return polars.DataFrame(columns)
 
 
 def from_anndata(
-    adata: Any, environment_column: str | None = None, *, layer: str | None = None
+    adata: Any,
+    environment_column: str | None = None,
+    *,
+    layer: str | None = None,
+    covariate_columns: Sequence[str] = (),
 ) -> Dataset:
     """Read an ``anndata.AnnData``: cells are samples, genes are features.
 
@@ -138,6 +149,8 @@ def from_anndata(
         Column of ``adata.obs`` that holds the environment labels, such as the perturbation.
     layer
         Layer to read in place of ``adata.X``.
+    covariate_columns
+        Columns of ``adata.obs`` that hold covariates, such as batches.
     """
     import_extra("anndata", "frames")
     if adata.isbacked:
@@ -150,6 +163,13 @@ def from_anndata(
     if matrix is None:
         raise ValueError("This AnnData has no X. Name one of its layers with 'layer'.")
     y, environments = (None, None)
+    for name in covariate_columns:
+        if name not in adata.obs or name == environment_column:
+            raise ValueError(
+                "The 'covariate_columns' must be columns of obs beside the environment's. Got "
+                f"{name!r}; the columns are: {listed(list(adata.obs.columns))}."
+            )
+    covariates = {name: adata.obs[name].tolist() for name in covariate_columns}
     if environment_column is not None:
         if environment_column not in adata.obs:
             raise ValueError(
@@ -158,11 +178,13 @@ def from_anndata(
             )
         y, environments = _pandas_labels(adata.obs[environment_column], environment_column)
     X = matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)
-    return Dataset(X, y, names=list(adata.var_names), environments=environments)
+    return Dataset(
+        X, y, names=list(adata.var_names), environments=environments, covariates=covariates
+    )
 
 
 def to_anndata(dataset: Dataset, environment_column: str = "environment") -> Any:
-    """Write X to an ``anndata.AnnData``, and y to a column of its ``obs``.
+    """Write X to an ``anndata.AnnData``, and covariates and y to columns of its ``obs``.
 
     Parameters
     ----------
@@ -174,34 +196,43 @@ def to_anndata(dataset: Dataset, environment_column: str = "environment") -> Any
     anndata = import_extra("anndata", "frames")
     pandas = import_extra("pandas", "frames")
     obs = pandas.DataFrame(index=[str(i) for i in range(dataset.n_samples)])
-    if dataset.y is not None:
-        obs = obs.assign(**_columns_of_y(dataset.y, environment_column))
+    obs = obs.assign(**_columns_beside(dataset, environment_column))
     var = pandas.DataFrame(index=list(dataset.names))
     return anndata.AnnData(np.array(dataset.X), obs=obs, var=var)
 
 
-def read_table(path: str | Path, environment_column: str | None = None) -> Dataset:
+def read_table(
+    path: str | Path,
+    environment_column: str | None = None,
+    *,
+    covariate_columns: Sequence[str] = (),
+) -> Dataset:
     """Read a CSV, TSV, Parquet or AnnData (.h5ad) file.
 
     Parameters
     ----------
     path
-        File whose columns have names; all but the environment's hold numbers.
+        File whose columns have names; all but the environment's and covariates hold numbers.
     environment_column
         Column (of AnnData: of ``obs``) that holds the environment labels. In a text file, labels
         such as ``NA`` or ``None`` are labels like any other; they are numbers if all of them are
         written as numbers.
+    covariate_columns
+        Columns (of AnnData: of ``obs``) that hold covariates, such as batches.
     """
     path = Path(path)
     file_type = _checked_file(path)
     if file_type == ".h5ad":
-        return from_anndata(_read_h5ad(path), environment_column)
+        annotated = _read_h5ad(path)
+        return from_anndata(annotated, environment_column, covariate_columns=covariate_columns)
     if file_type == ".parquet":
-        return from_pandas(_read_parquet(path), environment_column)
-    frame = _read_text(path, environment_column)
-    if environment_column in frame:
-        frame[environment_column] = _numbers_if_all_are(frame[environment_column].tolist())
-    return from_pandas(frame, environment_column)
+        frame = _read_parquet(path)
+        return from_pandas(frame, environment_column, covariate_columns=covariate_columns)
+    frame = _read_text(path, environment_column, covariate_columns)
+    for name in (environment_column, *covariate_columns):
+        if name in frame:
+            frame[name] = _numbers_if_all_are(frame[name].tolist())
+    return from_pandas(frame, environment_column, covariate_columns=covariate_columns)
 
 
 def table_columns(path: str | Path) -> list[str]:
@@ -229,7 +260,7 @@ def table_columns(path: str | Path) -> list[str]:
 def write_table(
     dataset: Dataset, path: str | Path, environment_column: str = "environment"
 ) -> None:
-    """Write X, and y as the last column, to a CSV, TSV, Parquet or AnnData (.h5ad) file.
+    """Write X, covariates, and y as the last column, to a CSV, TSV, Parquet or .h5ad file.
 
     Parameters
     ----------
@@ -258,16 +289,16 @@ def write_table(
             frame.to_csv(draft, index=False, sep="\t" if file_type == ".tsv" else ",")
 
 
-def _read_text(path: Path, environment_column: str | None) -> Any:
+def _read_text(path: Path, environment_column: str | None, covariate_columns: Sequence[str]) -> Any:
     """Read numbers to the last digit, and labels as they are written."""
     pandas = import_extra("pandas", "frames")
-    columns = _read_text_header(path)
+    columns, as_written = _read_text_header(path), (environment_column, *covariate_columns)
     exact = {} if _version(pandas) >= (3, 1) else {"float_precision": "round_trip"}
     return _parsed_text(
         path,
-        dtype={environment_column: str} if environment_column in columns else None,
+        dtype={name: str for name in as_written if name in columns} or None,
         keep_default_na=False,
-        na_values={name: _MISSING for name in columns if name != environment_column},
+        na_values={name: _MISSING for name in columns if name not in as_written},
         **exact,
     )
 
@@ -342,18 +373,29 @@ def _checked_type(path: Path) -> str:
     return file_type
 
 
-def _feature_names(columns: Sequence[str], environment_column: str | None) -> list[str]:
+def _feature_names(
+    columns: Sequence[str], environment_column: str | None, covariate_columns: Sequence[str]
+) -> list[str]:
     if environment_column is not None and environment_column not in columns:
         raise ValueError(
             f"There is no column {environment_column!r} for the environments. "
             f"The columns are: {listed(columns)}."
         )
+    for name in covariate_columns:
+        if name not in columns or name == environment_column:
+            raise ValueError(
+                "The 'covariate_columns' must be columns beside that of the environments. Got "
+                f"{name!r}; the columns are: {listed(columns)}."
+            )
     if len(set(columns)) < len(columns):
         repeated = [name for name, count in Counter(columns).items() if count > 1]
         raise ValueError(f"The columns must have distinct names. Repeated: {listed(repeated)}.")
-    features = [name for name in columns if name != environment_column]
+    others = {environment_column, *covariate_columns}
+    features = [name for name in columns if name not in others]
     if not features:
-        raise ValueError("The table has no columns besides the environment; features are needed.")
+        raise ValueError(
+            "The table has no columns besides the environment and covariates; features are needed."
+        )
     return features
 
 
@@ -363,7 +405,8 @@ def _check_numeric(bad_columns: list[str], frame: Any) -> None:
     examples = [f"{name!r} (such as {_first_bad_value(frame[name])!r})" for name in bad_columns]
     raise ValueError(
         f"All features must be numeric, but these columns are not: {listed(examples)}. Drop or "
-        "encode them, or name the one that holds the environments with 'environment_column'."
+        "encode them, or name those that hold the environments with 'environment_column' and "
+        "batches or other covariates with 'covariate_columns'."
     )
 
 
@@ -381,11 +424,19 @@ def _check_rows(n_rows: int) -> None:
         raise ValueError("The table has no rows.")
 
 
-def _columns_of_y(y: NDArray[Any], environment_column: str) -> dict[str, NDArray[Any]]:
-    """Return y as named columns; those of an auxiliary vector are numbered."""
+def _columns_beside(dataset: Dataset, environment_column: str) -> dict[str, NDArray[Any]]:
+    """Return covariates and y as named columns; those of an auxiliary vector are numbered."""
+    y, covariates = dataset.y, dict(dataset.covariates or {})
+    if y is None:
+        return covariates
+    if environment_column in covariates:
+        raise ValueError(
+            f"There is already a covariate called {environment_column!r}. Choose another "
+            "'environment_column'."
+        )
     if y.ndim == 1 or y.shape[1] == 1:
-        return {environment_column: y.ravel()}
-    return {f"{environment_column}_{k}": column for k, column in enumerate(y.T)}
+        return {**covariates, environment_column: y.ravel()}
+    return covariates | {f"{environment_column}_{k}": column for k, column in enumerate(y.T)}
 
 
 def _check_free(columns: Iterable[str], names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +143,8 @@ class Truth:
 class Dataset:
     """Observations from one or several environments.
 
-    Arrays are copied and read-only. An estimator is given ``X`` and ``y``, nothing else.
+    Arrays are copied and read-only. An estimator is given ``X``, ``y`` and ``covariates``, nothing
+    else.
 
     Parameters
     ----------
@@ -162,6 +163,8 @@ class Dataset:
         is True if environment e intervenes on latent j. None if it is hidden.
     truth
         For simulated worlds.
+    covariates
+        What else differs between rows, such as batches: columns of labels or numbers, by name.
     """
 
     X: NDArray[np.floating]
@@ -170,6 +173,7 @@ class Dataset:
     environments: tuple[Hashable, ...]
     known_targets: NDArray[np.bool_] | None
     truth: Truth | None
+    covariates: Mapping[str, NDArray[Any]] | None
 
     def __init__(
         self,
@@ -179,6 +183,7 @@ class Dataset:
         environments: Sequence[Hashable] | None = None,
         known_targets: ArrayLike | None = None,
         truth: Truth | None = None,
+        covariates: Mapping[str, ArrayLike] | None = None,
     ) -> None:
         X = _checked_observations(X)
         names = _checked_names(names, X.shape[1])
@@ -191,6 +196,7 @@ class Dataset:
             "environments": _checked_environments(environments, y),
             "known_targets": _read_only(known_targets, bool),
             "truth": truth,
+            "covariates": _checked_covariates(covariates, len(X)),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -219,6 +225,9 @@ class Dataset:
             X=self.X[rows],
             y=None if self.y is None else self.y[rows],
             truth=None if self.truth is None else self.truth.subset(rows),
+            covariates=None
+            if self.covariates is None
+            else {name: values[rows] for name, values in self.covariates.items()},
         )
 
     def environment(self, label: Hashable) -> Dataset:
@@ -284,6 +293,30 @@ class Dataset:
                 f"'truth' must hold one row of latents for each of the {self.n_samples} samples. "
                 f"Got {len(self.truth.Z)} rows instead."
             )
+
+
+def _checked_covariates(
+    covariates: Mapping[str, ArrayLike] | None, n_samples: int
+) -> Mapping[str, NDArray[Any]] | None:
+    if not covariates:
+        return None
+    columns = {str(name): np.array(values) for name, values in covariates.items()}
+    for name, values in columns.items():
+        if values.shape != (n_samples,):
+            raise ValueError(
+                f"The covariate {name!r} must have one entry for each of the {n_samples} rows of "
+                f"X. Got shape {values.shape} instead."
+            )
+        if values.dtype.kind == "O" and all(isinstance(entry, str) for entry in values):
+            columns[name] = values = values.astype(str)
+        missing = values.dtype.kind == "f" and not np.isfinite(values).all()
+        if missing or values.dtype.kind not in "biufU" or (values == "").any():
+            raise ValueError(
+                f"The covariate {name!r} must hold labels or finite numbers, all of one kind and "
+                "none missing. Drop rows without one, or give them a label of their own."
+            )
+        values.setflags(write=False)
+    return columns
 
 
 def _read_only(array: ArrayLike | None, dtype: Any = None) -> Any:

@@ -1,6 +1,7 @@
 """What every method does before its own mathematics: read `y`, and reduce X to its span."""
 
 from crlearn.inputs._components import Components, is_wide, leading_components
+from crlearn.inputs._covariates import CovariateEffects, read_covariates, without_effects
 from crlearn.inputs._environments import (
     Environments,
     by_environment,
@@ -24,6 +25,7 @@ from crlearn.inputs._known import (
     single_targets,
 )
 from crlearn.inputs._measurement import Measurement, measure
+from crlearn.inputs._outliers import MOST_FAR_OUT, Distances, robust_distances
 from crlearn.inputs._signal import NoiseName, Signal, read_signal
 from crlearn.inputs._span import (
     Scaling,
@@ -36,7 +38,10 @@ from crlearn.inputs._span import (
 )
 
 __all__ = [
+    "MOST_FAR_OUT",
     "Components",
+    "CovariateEffects",
+    "Distances",
     "Environments",
     "KnownDomains",
     "Measurement",
@@ -58,6 +63,7 @@ __all__ = [
     "measure",
     "names_after",
     "names_of_nodes",
+    "read_covariates",
     "read_domains",
     "read_environments",
     "read_graph",
@@ -66,7 +72,9 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
+    "robust_distances",
     "single_targets",
     "unused_label_checks",
     "whitening",
+    "without_effects",
 ]

@@ -32,6 +32,7 @@ from crlearn.inputs import (
     reference_of,
 )
 from crlearn.likelihood import Fit, Moments, moments_behind
+from crlearn.methods.adjusted._estimator import AdjustedCRL
 from crlearn.result import LinearEncoder
 from crlearn.scores import Denoiser, Posterior
 from crlearn.tags import stored
@@ -235,12 +236,14 @@ def posterior_encoder(
     )
 
 
-class MeasuredCRL(BaseCRL):
+class MeasuredCRL(AdjustedCRL):
     """Base class of estimators whose encoder may be a `PosteriorEncoder`."""
 
     _requires_y = True
 
-    def transform(self, X: ArrayLike, y: ArrayLike | None = None) -> Matrix:
+    def transform(
+        self, X: ArrayLike, y: ArrayLike | None = None, *, covariates: Any = None
+    ) -> Matrix:
         """Return the latents of each row of `X`, without measurement noise as far as possible.
 
         Parameters
@@ -250,27 +253,27 @@ class MeasuredCRL(BaseCRL):
         y
             Environment label of each row, one of those of `fit`. None: not known; rows with noise
             are denoised as a mixture of all environments, less precisely.
+        covariates
+            Of each row, if `fit` had some; their effects are taken off.
         """
         check_is_fitted(self)
-        if y is None or not isinstance(self.result_.encoder, PosteriorEncoder):
-            return self._encoded(X, self.result_.encoder, "transform")
-        by_label = cast(Any, lambda rows: self._posterior(rows, y).mean)
-        return self._encoded(X, by_label, "transform")
+        encoder = self.result_.encoder
+        if y is not None and isinstance(encoder, PosteriorEncoder):
+            encoder = cast(Any, lambda rows: self._posterior(rows, y).mean)
+        return self._encoded_without_effects(X, covariates, encoder, "transform")
 
-    def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None, **_: Any) -> Matrix:
-        """Return what ``fit(X, y).transform(X, y)`` does: `transform` is told the labels."""
-        return self.fit(X, y).transform(X, y)
-
-    def posterior(self, X: ArrayLike, y: ArrayLike | None = None) -> Posterior:
+    def posterior(
+        self, X: ArrayLike, y: ArrayLike | None = None, *, covariates: Any = None
+    ) -> Posterior:
         """Return posterior means and variances of the latents; arguments as for `transform`.
 
         Without measurement noise variances are zero.
         """
         check_is_fitted(self)
-        rows = self._checked(X, reset=False)
         if isinstance(self.result_.encoder, PosteriorEncoder):
-            return self._posterior(rows, y)
-        Z = self.transform(rows)
+            rows = self._checked(X, reset=False)
+            return self._posterior(self._without_effects(rows, covariates), y)
+        Z = self._encoded_without_effects(X, covariates, self.result_.encoder, "posterior")
         return Posterior(Z, np.zeros_like(Z))
 
     def _posterior(self, rows: Matrix, y: ArrayLike | None) -> Posterior:

@@ -31,11 +31,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs import (
@@ -54,10 +55,12 @@ from crlearn.inputs import (
 from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing, sign_check
 from crlearn.methods._alternatives import determination_check
 from crlearn.methods._denoising import NO_GRAPH, DenoisingCRL, offset_of, refuse_small_environments
+from crlearn.methods.adjusted._estimator import AdjustedCRL
 from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import (
     CubicSplines,
     Denoiser,
+    Posterior,
     StructuredScore,
     root_of,
     score_graph,
@@ -341,7 +344,7 @@ def denoised_span(
     )
 
 
-class EmpiricalBayesCRL(DenoisingCRL):
+class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
     """Latents behind a noisy linear measurement of many domains, denoised (EB-CRL, f-modeling).
 
     `y` holds one environment label a row. The causal graph over the latents and the targets of each
@@ -382,6 +385,9 @@ class EmpiricalBayesCRL(DenoisingCRL):
     scale
         Whether to divide each feature by its standard deviation first, for features in different
         units. The noise is then taken for alike in the scaled features.
+    outliers
+        ``"keep"``, or ``"downweight"``: rows that stand far out of their environment get the weight
+        zero; ``result_.details["weights"]`` has the weights.
     random_state
         Seed of starts at random: some always, more while none fits or another answer is near.
 
@@ -397,7 +403,7 @@ class EmpiricalBayesCRL(DenoisingCRL):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **DenoisingCRL._parameter_constraints,
+        **AdjustedCRL._parameter_constraints,
         "graph": "no_validation",
         "targets": "no_validation",
         "interventions": [StrOptions({"hard", "soft"})],
@@ -420,6 +426,7 @@ class EmpiricalBayesCRL(DenoisingCRL):
         structure: str = "graph",
         center: bool = False,
         scale: bool = False,
+        outliers: str = "keep",
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
@@ -431,7 +438,39 @@ class EmpiricalBayesCRL(DenoisingCRL):
         self.structure = structure
         self.center = center
         self.scale = scale
+        self.outliers = outliers
         self.random_state = random_state
+
+    def transform(
+        self, X: ArrayLike, y: ArrayLike | None = None, *, covariates: Any = None
+    ) -> Matrix:
+        """Return the posterior means of the latents.
+
+        Parameters
+        ----------
+        X
+            Rows, as in `fit`.
+        y
+            Environment label of each row: one of those in `targets`. None: not known; the rows are
+            denoised as a mixture of all environments, less precisely.
+        covariates
+            Of each row, if `fit` had some; their effects are taken off.
+        """
+        check_is_fitted(self)
+        means = cast(Any, lambda rows: self._posterior_of_near_rows(rows, y).mean)
+        return self._encoded_without_effects(X, covariates, means, "transform")
+
+    def posterior(
+        self, X: ArrayLike, y: ArrayLike | None = None, *, covariates: Any = None
+    ) -> Posterior:
+        """Return posterior means and variances of the latents; arguments as for `transform`."""
+        check_is_fitted(self)
+        rows = self._without_effects(self._checked(X, reset=False), covariates)
+        return self._posterior_of_near_rows(rows, y)
+
+    def _posterior_of_near_rows(self, rows: Matrix, y: ArrayLike | None) -> Posterior:
+        self._warn_if_far(rows)
+        return self._posterior(rows, y)
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None

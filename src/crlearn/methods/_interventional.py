@@ -17,6 +17,7 @@ Matrix = NDArray[np.floating]
 Mechanisms = Literal["auto", "linear", "nonlinear"]
 
 _INVISIBLE = 0.01
+_REMEDY = "outliers='downweight' leaves rows far out aside"
 # Share of a residual's variance that others may explain, if that is no chance. Quadratic worlds,
 # seeds 0 and 1: nothing beyond chance in right ones, 0.5 and more in ones with a broken assumption.
 _TOLERATED = 0.05
@@ -68,7 +69,7 @@ def fit_checks(name: str, fit: Fit, labels: NDArray[Any]) -> tuple[Check, ...]:
         checks = [Check(name, fit.fits, detail)]
     else:
         fits = worst.p_value >= FITS or worst.share < _TOLERATED
-        left = _residuals_in_words(worst, labels)
+        left = _residuals_in_words(worst, labels) + ("" if fits else f"; {_REMEDY}, if that is why")
         said = f"linear mechanisms: {detail}; nonlinear ones were fitted, and {left}"
         checks = [Check(name, fits, said)]
     if fit.free_means:
@@ -107,8 +108,8 @@ def far_rows_check(
     )
     rows.sort()
     listed = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
-    said = f"{len(rows)} of {len(environments.codes)} rows stand far out ({listed})"
-    without = "another one" if far.matter else "the same"
+    said = f"{len(rows)} of {len(environments.codes)} fitted rows stand far out ({listed})"
+    without = f"another one; {_REMEDY}" if far.matter else "the same"
     return (Check(name, not far.matter, f"{said}; without them the answer is {without}"),)
 
 

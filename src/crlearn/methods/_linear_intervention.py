@@ -268,6 +268,9 @@ class LinearInterventionCRL(MeasuredCRL):
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets, or a 0/1 matrix (labels in order, latents). None: each on its own, or as many as
         `n_latents` says, found by the likelihood.
+    outliers
+        ``"keep"``, or ``"downweight"``: rows that stand far out of their environment get the weight
+        zero; ``result_.details["weights"]`` has the weights.
     reference
         Label of the observational environment; None: the one labelled 0, or by a name such as
         ``"control"``, ``"wt"`` or ``"untreated"``.
@@ -301,6 +304,7 @@ class LinearInterventionCRL(MeasuredCRL):
         mechanisms: str = "auto",
         noise: str = "auto",
         targets: dict[Hashable, Hashable] | ArrayLike | None = None,
+        outliers: str = "keep",
         reference: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -309,6 +313,7 @@ class LinearInterventionCRL(MeasuredCRL):
         self.mechanisms = mechanisms
         self.noise = noise
         self.targets = targets
+        self.outliers = outliers
         self.reference = reference
         self.random_state = random_state
 

@@ -149,6 +149,9 @@ class MultiNodeCRL(MeasuredCRL):
     noise
         Of the features: ``"gaussian"``, independent, with a variance of its own for each feature;
         ``"none"``; or ``"auto"``: the former if X fills more dimensions than there are latents.
+    outliers
+        ``"keep"``, or ``"downweight"``: rows that stand far out of their environment get the weight
+        zero; ``result_.details["weights"]`` has the weights.
     reference
         Label of the observational environment; None: the one labelled 0, or by a name such as
         ``"control"``, ``"wt"`` or ``"untreated"``.
@@ -180,6 +183,7 @@ class MultiNodeCRL(MeasuredCRL):
         interventions: str = "hard",
         mechanisms: str = "auto",
         noise: str = "auto",
+        outliers: str = "keep",
         reference: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -187,6 +191,7 @@ class MultiNodeCRL(MeasuredCRL):
         self.interventions = interventions
         self.mechanisms = mechanisms
         self.noise = noise
+        self.outliers = outliers
         self.reference = reference
         self.random_state = random_state
 

@@ -37,7 +37,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.base import BaseCRL
 from crlearn.inputs import Scaling, check_enough_rows, unused_label_checks, whitening
 from crlearn.likelihood import (
     Fit,
@@ -50,6 +49,7 @@ from crlearn.likelihood import (
 )
 from crlearn.methods._alternatives import determination_check
 from crlearn.methods._observational_checks import noise_checks, nonlinearity_check
+from crlearn.methods.adjusted._estimator import AdjustedCRL
 from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.tags import stored
 
@@ -193,7 +193,7 @@ def _units(latents: LinearEncoder, X: Matrix) -> Matrix:
     return signs / latents(X).std(axis=0)
 
 
-class ObservationalCRL(BaseCRL):
+class ObservationalCRL(AdjustedCRL):
     """Latents and exogenous noises up to layers, from observational data alone.
 
     Algorithms 1 and 2 of Welch, Zhang and Uhler are `crlearn.published.ScoreLayers`. There are no
@@ -211,6 +211,9 @@ class ObservationalCRL(BaseCRL):
     n_starts
         How much is searched: the number of starts, and with it that of structures and moves that
         are followed. Time grows about in proportion.
+    outliers
+        ``"keep"``, or ``"downweight"``: rows that stand far out get the weight
+        zero; ``result_.details["weights"]`` has the weights.
     random_state
         Seed of the starts.
 
@@ -226,8 +229,9 @@ class ObservationalCRL(BaseCRL):
     (500, 2)
     """
 
+    _tells_noises = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **BaseCRL._parameter_constraints,
+        **AdjustedCRL._parameter_constraints,
         "init": ["array-like", None],
         "n_starts": [Interval(Integral, 1, None, closed="left")],
     }
@@ -238,11 +242,13 @@ class ObservationalCRL(BaseCRL):
         *,
         init: ArrayLike | None = None,
         n_starts: int = 6,
+        outliers: str = "keep",
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
         self.init = init
         self.n_starts = n_starts
+        self.outliers = outliers
         self.random_state = random_state
 
     @property
@@ -250,11 +256,11 @@ class ObservationalCRL(BaseCRL):
         """Latents of each layer, childless ones first, as `crlearn.graph.layers` has them."""
         return [list(layer) for layer in (self._fitted_result().layers or ())]
 
-    def noises(self, X: ArrayLike) -> Matrix:
+    def noises(self, X: ArrayLike, *, covariates: Any = None) -> Matrix:
         """Return the exogenous noises of each row of `X`, in the units and order of the latents."""
         check_is_fitted(self)
         assert self.result_.noise_encoder is not None
-        return self._encoded(X, self.result_.noise_encoder, "noises")
+        return self._encoded_without_effects(X, covariates, self.result_.noise_encoder, "noises")
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         init = None if self.init is None else np.asarray(self.init, dtype=float)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 
-from crlearn.base import latents_of
+from crlearn.base import latents_of, without_effects_of
 from crlearn.metrics._check import check_matrix, check_samples
 from crlearn.metrics._comparison import Comparison, Unavailable
 from crlearn.metrics._evaluation import Evaluation
@@ -131,14 +132,22 @@ def _compare(model: FittedModel | Pipeline, dataset: Dataset) -> Comparison:
             X = model[:-1].transform(X)
             # Matrices in these units must not be compared with the mixing.
             result = replace(result, encoder=result.encoder.__call__, decoder=None)
-        latents = latents_of(estimator, X, dataset.y)
+        latents = latents_of(estimator, X, dataset.y, dataset.covariates)
     _, Z_hat = check_samples(dataset.truth.Z, latents, names)
     posterior = getattr(estimator, "posterior", None)
+    if (rows := without_effects_of(estimator, X, dataset.covariates)) is not X:
+        posterior = partial(_posterior, posterior, X, dataset.covariates) if posterior else None
+        X = rows
     environments = getattr(dataset, "environments", ())
     activity = getattr(estimator, "active", None)
     return Comparison(
         dataset.truth, result, np.asarray(X), Z_hat, dataset.y, posterior, environments, activity
     )
+
+
+def _posterior(posterior: Any, X: Any, covariates: Any, _: Any, y: Any) -> Any:
+    """Return the posterior of rows as they were measured, whatever is asked for."""
+    return posterior(X, y, covariates=covariates)
 
 
 def _meaningful(result: Result) -> list[Metric]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.base import BaseCRL, latents_of
+from crlearn.base import BaseCRL, latents_of, without_effects_of
 from crlearn.data import Dataset, Truth
 from crlearn.graph import cpdag, transitive_closure
 from crlearn.inputs import Scaling
@@ -126,7 +126,7 @@ class Fit:
         with warnings.catch_warnings():
             # A dataset keeps its names beside X, so a model of a data frame's would miss them.
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            return np.asarray(latents_of(self.model, self.dataset.X, self.dataset.y))
+            return np.asarray(latents_of(self.model, *_given(self.dataset)))
 
     @cached_property
     def image_shape(self) -> tuple[int, ...] | None:
@@ -155,8 +155,14 @@ class Fit:
         true = None if self.truth is None else self.truth.noise
         if self.dataset is None or true is None or encoder is None:
             return None
-        noises = np.asarray(encoder(self.dataset.X))
+        X, _, covariates = _given(self.dataset)
+        noises = np.asarray(encoder(without_effects_of(self.model, X, covariates)))
         return Matched.of(true, noises, match(true, noises), "noise")
+
+
+def _given(dataset: Dataset) -> tuple[Any, Any, Any]:
+    """Return what a model may be told of a dataset."""
+    return dataset.X, dataset.y, dataset.covariates
 
 
 def fit_page(fit: Fit, title: str | None = None) -> Page:

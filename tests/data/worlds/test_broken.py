@@ -129,3 +129,11 @@ def test_unknown_break():
 def test_studies_know_it():
     assert WORLDS["broken"] is make_broken
     assert "nothing" in BREAKS
+
+
+def test_known_batches_move_rows_and_say_so():
+    found, clean = world("known batches"), world()
+    moves = found.X - clean.X
+    for name in np.unique(found.covariates["batch"]):
+        own = moves[found.covariates["batch"] == name]
+        assert own == pytest.approx(np.broadcast_to(own[0], own.shape))

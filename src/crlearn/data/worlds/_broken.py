@@ -26,6 +26,7 @@ Kind = Literal["single-node", "multi-node", "observational", "multi-domain", "se
 
 _DOMAIN_VARIANCE = 4.0  # of the noise of a latent, that of make_multi_domain
 _MEASUREMENT_NOISE = 0.5  # a quarter of a latent's own sd
+_BATCHES = 3
 _SEGMENTS = 12  # the theory asks for 7 with three latents
 
 
@@ -53,6 +54,16 @@ def _batches(world: Dataset, rng: Rng) -> Dataset:
     for label in world.environments:
         moves[world.y == label] = 0.5 * _scale(world) * rng.standard_normal(moves.shape[1])
     return _moved(world, moves)
+
+
+def _known_batches(world: Dataset, rng: Rng) -> Dataset:
+    """Move the features of each of three batches; environments have other shares of them."""
+    batch = np.empty(world.n_samples, dtype=int)
+    for rows in world._rows_by_environment():
+        batch[rows] = rng.choice(_BATCHES, len(rows), p=rng.dirichlet(np.full(_BATCHES, 2.0)))
+    moves = world.X.std(axis=0) * rng.standard_normal((_BATCHES, world.n_features))
+    names = np.array([f"batch {k}" for k in range(_BATCHES)])
+    return replace(world, X=world.X + moves[batch], covariates={"batch": names[batch]})
 
 
 def _outliers(world: Dataset, rng: Rng) -> Dataset:
@@ -112,6 +123,7 @@ BREAKS: MappingProxyType[str, Callable[[Dataset, Rng], Dataset]] = MappingProxyT
         "30% noise": lambda world, rng: _noise(world, rng, 0.3),
         "curved mixing": _curved,
         "batches": _batches,
+        "known batches": _known_batches,
         "outliers": _outliers,
         "missing environment": _missing,
         "wrong labels": _mislabelled,
@@ -152,7 +164,9 @@ def make_broken(
     broken
         ``"nothing"``; ``"1% noise"`` and ``"30% noise"`` of each feature's standard deviation;
         ``"curved mixing"``: features saturate; ``"batches"``: latents of each environment are
-        moved by half a standard deviation; ``"outliers"``: one row of a hundred stands ten standard
+        moved by half a standard deviation; ``"known batches"``: rows of each environment come from
+        three batches, whose features are moved by about a standard deviation, and ``covariates``
+        tell which; ``"outliers"``: one row of a hundred stands ten standard
         deviations out; ``"missing environment"``: the last is left out; ``"few environments"``: one
         of four is kept; ``"wrong labels"``: one label of five is drawn anew; ``"wrong targets"``:
         the last environment also moves the first latent, and nobody says so; ``"uneven noise"``:

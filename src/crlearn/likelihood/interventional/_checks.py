@@ -118,7 +118,7 @@ def _dependences(
         inside = np.flatnonzero(fit.pool[j] == p)
         parents = [] if hard and p else list(fit.graph[j])
         first = np.concatenate([latents[e][::2] for e in inside.tolist()])
-        regression = _Regression.of(first[:, parents], first[:, j])
+        regression = Regression.of(first[:, parents], first[:, j])
         left = [latents[e][1::2] for e in inside.tolist()]
         residuals = [each[:, j] - regression(each[:, parents]) for each in left]
         total = np.concatenate(residuals).var()
@@ -154,7 +154,7 @@ def _explained(
 
 
 @dataclass(frozen=True, eq=False)
-class _Regression:
+class Regression:
     """A smooth function of the parents, in their standard units."""
 
     basis: Basis | None
@@ -163,7 +163,7 @@ class _Regression:
     coefficients: Matrix
 
     @classmethod
-    def of(cls, parents: Matrix, child: Matrix) -> _Regression:
+    def of(cls, parents: Matrix, child: Matrix) -> Regression:
         if not parents.shape[1]:
             return cls(None, np.zeros(0), np.zeros(0), child.mean(keepdims=True))
         mean, scale = parents.mean(axis=0), parents.std(axis=0)

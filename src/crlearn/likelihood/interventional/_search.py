@@ -8,7 +8,9 @@
    If it can, and means of its own for every environment (batches) mend that, it has them, unless
    residuals show nonlinear effects. Where means alone seem wrong, that is tried first.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
-   revised on a larger part, and the encoder is fitted to all rows at the end.
+   revised on a larger part, and the encoder is fitted to all rows at the end. If residuals speak
+   against it, environments are moved to where mechanisms have the same residuals in all of them
+   (`interventional._offsets`), and have means of their own if that mends it.
 4. *Noise that is not Gaussian*: if densities of the noises gain more than they cost, encoder and
    graph are fitted with them.
 
@@ -51,6 +53,7 @@ from crlearn.likelihood.interventional._edges import (
     standard_errors,
 )
 from crlearn.likelihood.interventional._noise import denoised, fit_with_noise
+from crlearn.likelihood.interventional._offsets import moved_back
 from crlearn.likelihood.interventional._start import (
     first_orders,
     first_without_order,
@@ -76,6 +79,7 @@ _LARGEST_FOR_ALL_GRAPHS = 6  # latents
 # Rows of each environment, where there are no more than six; others share as many as six have.
 _ROWS_TO_SEARCH, _ROWS_TO_REVISE = 5_000, 20_000
 _FULL_SHARES = 6
+_TURNS_OF_MEANS = 4  # in which encoder and means of environments are found
 
 
 def fit_interventional(
@@ -130,15 +134,49 @@ def fit_interventional(
         if noise is not None:
             rows = denoised(rows, noise)
         starts = _nonlinear_starts(model, linear, rng, unknown_targets=pool is None)
-        found = fit_nonlinear(rows, model.pool, starts, hard=hard, unknown_targets=pool is None)
-        if (
-            hard and noise is None
-        ):  # soft ones leave mixtures open, which densities would close without a meaning
-            found = _nonlinear_with_any_noise(rows, found, linear) or found
-        found = replace(found, dependence=worst_dependence(rows, found, hard=hard))
-    return replace(
-        found, goodness_of_fit=linear.goodness_of_fit, free_means=model.moments.free_means
-    )
+        found = _nonlinear(rows, model.pool, starts, linear, pool is None, noise is None, hard)
+        if not model.moments.free_means:
+            found = _with_free_means(rows, found, linear, pool is None, noise is None, hard)
+    free_means = found.free_means or model.moments.free_means
+    return replace(found, goodness_of_fit=linear.goodness_of_fit, free_means=free_means)
+
+
+def _nonlinear(
+    rows: Sequence[Matrix],
+    pool: IntMatrix,
+    starts: Sequence[Start],
+    linear: Fit,
+    unknown_targets: bool,
+    exact: bool,
+    hard: bool,
+) -> Fit:
+    """Fit nonlinear mechanisms, with densities of the noise where they pay, and test them."""
+    found = fit_nonlinear(rows, pool, starts, hard=hard, unknown_targets=unknown_targets)
+    if hard and exact:  # soft ones leave mixtures open, which densities would close without meaning
+        found = _nonlinear_with_any_noise(rows, found, linear) or found
+    return replace(found, dependence=worst_dependence(rows, found, hard=hard))
+
+
+def _with_free_means(
+    rows: Sequence[Matrix], shared: Fit, linear: Fit, unknown_targets: bool, exact: bool, hard: bool
+) -> Fit:
+    """Give each environment a mean of its own, if shared ones do not fit and that mends it.
+
+    Rows are centred first. Mechanisms that are curved move means of environments, too, so that
+    the answer tells how far rows have to be moved from there.
+    """
+    if shared.dependence is None or shared.dependence.p_value >= FITS:
+        return shared
+    assert shared.pool is not None
+    found, moved = shared, _centred(rows)
+    for _ in range(_TURNS_OF_MEANS):
+        starts: list[Start] = [(found.H, found.graph), (found.H, None)]
+        found = _nonlinear(moved, shared.pool, starts, linear, unknown_targets, exact, hard)
+        assert found.dependence is not None
+        if found.dependence.p_value >= FITS:
+            return replace(found, free_means=True)
+        moved = moved_back(moved, found)
+    return shared
 
 
 def _linear_with_means(
