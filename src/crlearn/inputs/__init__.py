@@ -1,6 +1,7 @@
 """What every method does before its own mathematics: read `y`, and reduce X to its span."""
 
 from crlearn.inputs._components import Components, is_wide, leading_components
+from crlearn.inputs._count import Count, NumberOfLatents, count_latents, resolve_n_latents
 from crlearn.inputs._environments import (
     Environments,
     by_environment,
@@ -37,10 +38,12 @@ from crlearn.inputs._span import (
 
 __all__ = [
     "Components",
+    "Count",
     "Environments",
     "KnownDomains",
     "Measurement",
     "NoiseName",
+    "NumberOfLatents",
     "Scaling",
     "Signal",
     "by_environment",
@@ -50,6 +53,7 @@ __all__ = [
     "choose_n_latents",
     "codes_of",
     "components_of",
+    "count_latents",
     "distinct_targets",
     "in_readable_units",
     "intervened_rows",
@@ -66,6 +70,7 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
+    "resolve_n_latents",
     "single_targets",
     "unused_label_checks",
     "whitening",

@@ -34,7 +34,7 @@ from scipy.stats import gamma
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs._components import RANK_TOLERANCE
 from crlearn.inputs._factors import MOST_ENTRIES, Covariances, can_tell_noise, find_factors
-from crlearn.inputs._span import Rank, Scaling
+from crlearn.inputs._span import Rank, Scaling, components_of
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
@@ -42,6 +42,12 @@ Vector = NDArray[np.floating]
 NumberOfLatents = int | Literal["auto"] | None
 
 _NAME = "number of latents"
+_REFUSAL = (
+    "The number of latents does not stand out: no number up to {most} and independent noise "
+    "explain what {n_features} features of X have in common. There may be more latents, or as many "
+    "as features; the mixing may not be linear; or features may share noise (batches, say). Set "
+    "n_latents to a number if you know it."
+)
 _LEVEL = 1e-4  # p-value of noise below which there is another latent
 _DOUBT = 1e-2  # p-value of noise below which there may be one
 # Mean distances between the logarithms of the strengths of latents. One that is weaker than all
@@ -75,12 +81,15 @@ class Count:
     changes
         What changes between environments beside them, as a multiple of what noise alone does; nan
         where it was not looked for.
+    stands_out
+        Whether a number explains X; otherwise the value is the rank of X.
     """
 
     value: int
     check: Check
     beside: Vector
     changes: Vector
+    stands_out: bool = True
 
     @property
     def details(self) -> dict[str, Any]:
@@ -89,24 +98,47 @@ class Count:
 
     def compared(self, n_latents: int) -> Check:
         """Check that it is a number that came from elsewhere."""
-        if n_latents == self.value or self.check.passed is None:
+        if n_latents == self.value:
             return self.check
-        said = f"{n_latents} are taken, one for each target; counted without the targets "
-        return Check(_NAME, False, f"{said}{self.check.detail}")
+        said = f"{n_latents} are taken, as environments say; X by itself says {self.check.detail}"
+        return Check(self.check.name, False, said)
 
 
-def count_latents(X: Matrix, rank: Rank, codes: NDArray[np.intp] | None = None) -> Count:
+def resolve_n_latents(
+    X: Matrix, n_latents: NumberOfLatents, codes: NDArray[np.intp] | None = None
+) -> tuple[int | None, tuple[Check, ...], dict[str, Any]]:
+    """Return the number of latents, what is to be said of it, and what the result keeps.
+
+    A number that is given stays as it is.
+    """
+    if n_latents is None or not isinstance(n_latents, str):
+        return n_latents, (), {}
+    count = count_latents(X, codes)
+    return count.value, (count.check,), count.details
+
+
+def count_latents(
+    X: Matrix,
+    codes: NDArray[np.intp] | None = None,
+    rank: Rank | None = None,
+    *,
+    refuse: bool = True,
+) -> Count:
     """Find the number of latents behind the columns of X.
 
     Parameters
     ----------
     X
         Rows of all environments.
-    rank
-        Of X.
     codes
         Number of each row's environment; None: there is one.
+    rank
+        Of X, if it is known.
+    refuse
+        Whether to refuse to go on if no number stands out, although features are many enough.
     """
+    if rank is None:
+        rank = components_of(X, None)[1]
     if rank.stands_out:
         return _exact(rank)
     shared = _Shared.of(X, np.zeros(len(X), dtype=np.intp) if codes is None else codes)
@@ -117,6 +149,8 @@ def count_latents(X: Matrix, rank: Rank, codes: NDArray[np.intp] | None = None) 
         if steps[-1].is_noise:
             break
     if not steps or not steps[-1].is_noise:
+        if refuse and 2 * most >= shared.n_features:
+            raise IdentifiabilityError(_REFUSAL.format(most=most, n_features=shared.n_features))
         return _undetermined(rank, steps, shared.n_features, most)
     if len(steps) == 1:
         return _nothing(steps[0])
@@ -162,20 +196,14 @@ def _nothing(step: _Step) -> Count:
 
 
 def _undetermined(rank: Rank, steps: list[_Step], n_features: int, most: int) -> Count:
-    """Say that no number explains X; refuse to go on where features are many enough to tell."""
-    if 2 * most >= n_features:
-        raise IdentifiabilityError(
-            f"The number of latents does not stand out: no number up to {most} and independent "
-            f"noise explain what {n_features} features of X have in common. There may be more "
-            "latents, or as many as features; the mixing may not be linear; or features may share "
-            "noise (batches, say). Set n_latents to a number if you know it."
-        )
+    """Take the rank: features are too few to tell latents from noise."""
     said = (
         f"{n_features} features are too few to tell more than {max(most, 0)} latents from noise, "
         f"and so many do not explain them: {rank.value} are taken, the rank of X. Set n_latents if "
         "there are fewer behind noise"
     )
-    return Count(rank.value, Check(_NAME, None, said), _levels(steps), _levels([], len(steps)))
+    check = Check(_NAME, None, said)
+    return Count(rank.value, check, _levels(steps), _levels([], len(steps)), stands_out=False)
 
 
 def _levels(steps: list[_Step], n: int | None = None) -> Vector:
