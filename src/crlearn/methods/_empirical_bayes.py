@@ -317,9 +317,9 @@ def empirical_bayes_crl(
 
 def denoised_span(
     X: Matrix,
-    environments: Environments,
     n_latents: NumberOfLatents,
     *,
+    codes: NDArray[np.intp] | None = None,
     options: ScoreOptions | None = None,
     noise_variance: float | None = None,
     center: bool = False,
@@ -327,7 +327,7 @@ def denoised_span(
 ) -> Result:
     """Denoise principal components: all that is left if no targets are given."""
     offset = Scaling.of(X).mean if center else None
-    number, count_checks, count_details = resolve_n_latents(X, n_latents, environments.codes)
+    number, count_checks, count_details = resolve_n_latents(X, n_latents, codes)
     measurement = measure(X, number, offset=offset, scale=scale, noise_variance=noise_variance)
     n = measurement.span.shape[1]
     found = Found(np.eye(n), measurement.noise_variance, measurement.span)
@@ -456,7 +456,8 @@ class EmpiricalBayesCRL(DenoisingCRL):
         graph = None if self.graph is None else read_graph(self.graph, given)
         if self.targets is None:
             n_latents = self.n_latents if graph is None else len(graph)
-            return denoised_span(X, environments, n_latents, options=options, **measured)
+            codes = environments.codes
+            return denoised_span(X, n_latents, codes=codes, options=options, **measured)
         if graph is None:
             raise ValueError(NO_GRAPH)
         return empirical_bayes_crl(
