@@ -85,7 +85,8 @@ def count_curve(beside: Curve, changes: Curve, n_latents: int) -> Sketch:
         f"What is left beside 0 to {len(beside) - 1} latents, over what noise alone has; "
         f"{n_latents} latents were taken.",
         "What features have in common beside each number of latents, as a multiple of the most "
-        f"that noise alone has (or rounding, if there is no noise). {n_latents} latents were taken.",
+        "that noise alone has (or rounding, if there is no noise). "
+        f"{n_latents} latents were taken.",
     )
 
 
