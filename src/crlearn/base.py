@@ -244,7 +244,7 @@ def latents_of(model: Any, X: Any, y: Any = None) -> Any:
 
 
 def _refuse_more_latents_than_features(n_latents: int | str | None, n_features: int) -> None:
-    if isinstance(n_latents, Integral) and n_latents > n_features:
+    if n_latents is not None and not isinstance(n_latents, str) and n_latents > n_features:
         raise ValueError(
             f"The 'n_latents' parameter must be at most the number of features, {n_features}: a "
             f"mixture with fewer outputs than latents cannot be undone. Got {n_latents} instead."

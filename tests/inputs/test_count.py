@@ -141,7 +141,7 @@ def test_linear_methods_count_and_keep_the_curve(model: Any, make: Any, tmp_path
 
 @pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
 def test_environments_that_say_another_number():
-    world = noisy()
+    world: Any = noisy()
     some = world.y != 2
     settings = {"mechanisms": "linear", "random_state": 0}
     result = LinearInterventionCRL(**settings).fit(world.X[some], world.y[some]).result_

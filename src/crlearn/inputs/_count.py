@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
-NumberOfLatents = int | Literal["auto"] | None
+NumberOfLatents = int | str | None  # a text: "auto", counted
 
 _NAME = "number of latents"
 _REFUSAL = (
@@ -330,7 +330,7 @@ def _leading(matrix: Matrix, k: int) -> tuple[Vector, Matrix]:
     """Return the k largest eigenvalues of a symmetric matrix and their vectors."""
     if len(matrix) > max(_SMALL, 4 * k):
         try:
-            return eigsh(matrix, k, which="LA", v0=np.ones(len(matrix)))
+            return cast(Any, eigsh(matrix, k, which="LA", v0=np.ones(len(matrix))))
         except ArpackError:
             pass
     values, axes = np.linalg.eigh(matrix)

@@ -7,7 +7,7 @@ latents that are independent and not Gaussian, which causally related latents ar
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -105,9 +105,7 @@ class PCABaseline(BaseCRL):
         "n_latents": COUNTED,
     }
 
-    def __init__(
-        self, n_latents: int | Literal["auto"] = "auto", *, random_state: Any = None
-    ) -> None:
+    def __init__(self, n_latents: int | str = "auto", *, random_state: Any = None) -> None:
         self.n_latents = n_latents
         self.random_state = random_state
 
@@ -143,7 +141,7 @@ class ICABaseline(BaseCRL):
 
     def __init__(
         self,
-        n_latents: int | Literal["auto"] = "auto",
+        n_latents: int | str = "auto",
         *,
         contrast: str = "logcosh",
         max_iter: int = 1000,

@@ -417,7 +417,7 @@ class EmpiricalBayesCRL(DenoisingCRL):
 
     def __init__(
         self,
-        n_latents: int | Literal["auto"] = "auto",
+        n_latents: int | str = "auto",
         *,
         graph: Any = None,
         targets: Any = None,

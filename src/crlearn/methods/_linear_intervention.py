@@ -297,7 +297,7 @@ class LinearInterventionCRL(MeasuredCRL):
 
     def __init__(
         self,
-        n_latents: int | Literal["auto"] | None = None,
+        n_latents: int | str | None = None,
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",

@@ -178,7 +178,7 @@ class MultiNodeCRL(MeasuredCRL):
 
     def __init__(
         self,
-        n_latents: int | Literal["auto"] = "auto",
+        n_latents: int | str = "auto",
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",

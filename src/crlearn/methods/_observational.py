@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -232,7 +232,7 @@ class ObservationalCRL(BaseCRL):
 
     def __init__(
         self,
-        n_latents: int | Literal["auto"] = "auto",
+        n_latents: int | str = "auto",
         *,
         init: ArrayLike | None = None,
         n_starts: int = 6,
