@@ -53,7 +53,7 @@ _DOUBT = 1e-2  # p-value of noise below which there may be one
 # Mean distances between the logarithms of the strengths of latents. One that is weaker than all
 # others by more than that is rare: 3% of 1,800 observational worlds (squares, networks, linear; 3
 # to 10 latents, 20 to 200 features, noise of 1 to 30%, seeds 0 to 9) held one that was not seen and
-# not reported, and in 3% the warning was needless.
+# not reported, and in 3% the warning was needless (both at a level of 1e-3).
 _USUAL_GAPS = 2.0
 # The law of Tracy and Widom as a shifted gamma law (Chiani, Journal of Multivariate Analysis, 2014)
 _SHAPE, _SCALE, _SHIFT = 46.446, 0.186054, 9.84801
