@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, InvalidParameterError
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     assert_all_finite,
@@ -35,6 +35,8 @@ from crlearn import persist
 from crlearn.exceptions import AssumptionWarning, CorruptFileError
 from crlearn.result import Encoder, Result
 
+# What `n_latents` may be where it can be counted.
+COUNTED = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
 # How pandas and polars name the types of columns that may hold text.
 _TEXT_DTYPES = ("object", "str", "string", "large_string", "categor", "enum")
 _MOST_LISTED = 8  # columns
@@ -262,8 +264,8 @@ def _knows_effects(model: Any) -> bool:
     return result is not None and "covariate_effects" in result.details
 
 
-def _refuse_more_latents_than_features(n_latents: int | None, n_features: int) -> None:
-    if n_latents is not None and n_latents > n_features:
+def _refuse_more_latents_than_features(n_latents: int | str | None, n_features: int) -> None:
+    if n_latents is not None and not isinstance(n_latents, str) and n_latents > n_features:
         raise ValueError(
             f"The 'n_latents' parameter must be at most the number of features, {n_features}: a "
             f"mixture with fewer outputs than latents cannot be undone. Got {n_latents} instead."

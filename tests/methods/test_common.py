@@ -394,7 +394,8 @@ class TestBadInput:
         if not isinstance(estimator, tuple(MOST_LATENTS)):
             with pytest.raises(IdentifiabilityError, match="at most the rank of X, which is 3"):
                 fresh(estimator, n_latents=4).fit(X, y)
-        model = fresh(estimator, n_latents=None).fit(X, labels_for(estimator, world, 3)[::4])
+        number = type(estimator)().n_latents  # what it is by default: counted, or the rank
+        model = fresh(estimator, n_latents=number).fit(X, labels_for(estimator, world, 3)[::4])
         assert model.transform(X).shape[1] == 3
         assert np.isfinite(model.transform(X)).all()
 

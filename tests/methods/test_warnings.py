@@ -107,12 +107,18 @@ def halved(y: Any, label: int, new: int) -> Any:
 
 def pca(change: Callable[[Any], Any] = lambda X: X) -> Any:
     world = make_world(2, 3, n_samples=50, random_state=0)
-    return PCABaseline(2).fit(change(world.X))
+    return PCABaseline().fit(change(world.X))
 
 
 def ica(change: Callable[[Any], Any] = lambda X: X, noise: str = "laplace", **options: Any) -> Any:
     world = make_world(3, 4, graph="empty", noise=noise, n_samples=500, random_state=0)
-    return ICABaseline(3, random_state=0, **options).fit(change(world.X))
+    return ICABaseline(random_state=0, **options).fit(change(world.X))
+
+
+def nothing_in_common(estimator: Any) -> Any:
+    """Fit features that are independent, in three environments."""
+    X = np.random.default_rng(0).standard_normal((600, 6))
+    return estimator.fit(X, np.arange(600) % 3)
 
 
 # Variational autoencoders
@@ -199,6 +205,12 @@ def one_latent_without_intervention() -> Any:
     world = interventions()
     rows = world.y < 3
     return single_node(world.X[rows], world.y[rows], n_latents=3)
+
+
+def one_intervention_left_out() -> Any:
+    world = make_linear_interventional(3, 15, 600, random_state=0)
+    rows = world.y != 2
+    return single_node(with_noise(world.X)[rows], world.y[rows])
 
 
 def an_environment_in_other_units() -> Any:
@@ -625,6 +637,8 @@ HOLD: dict[str, Fit] = {
 
 FAIL: dict[tuple[str, str], Fit] = {
     ("PCABaseline", "columns vary"): lambda: pca(far_from_zero),
+    ("PCABaseline", "number of latents"): lambda: nothing_in_common(PCABaseline()),
+    ("ICABaseline", "number of latents"): lambda: nothing_in_common(ICABaseline(random_state=0)),
     ("ICABaseline", "columns vary"): lambda: ica(far_from_zero),
     ("ICABaseline", "the rotation converged"): lambda: ica(noise="gaussian", max_iter=3),
     ("BetaVAE", "columns vary"): beta_vae_much_at_once,
@@ -654,6 +668,7 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("LinearInterventionCRL", "interventions are visible"): lambda: single_node(
         y=halved(np.where(interventions().y == 3, 2, interventions().y), 0, 3)
     ),
+    ("LinearInterventionCRL", "number of latents"): one_intervention_left_out,
     ("LinearInterventionCRL", "single-node interventions fit"): an_environment_in_other_units,
     ("LinearInterventionCRL", "rank of X"): lambda: single_node(
         with_noise(interventions().X), n_latents=3, noise="none"
@@ -674,6 +689,7 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("LinearInterventionCRL", "no missing edge is in doubt"): lambda: soft_interventions(
         LinearInterventionCRL, make_linear_interventional, 5000, seed=1, n_latents=5
     ),
+    ("MultiNodeCRL", "number of latents"): lambda: nothing_in_common(MultiNodeCRL(random_state=0)),
     ("MultiNodeCRL", "columns vary"): lambda: multi_node(far_from_zero(sets().X)),
     ("MultiNodeCRL", "reference environment"): lambda: multi_node(y=sets().y + 1),
     ("MultiNodeCRL", "interventions are visible"): lambda: multi_node(y=halved(sets().y, 0, 9)),
@@ -725,6 +741,10 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("LatentANM", "mechanisms are linear"): lambda: steps_for("linear"),
     ("LatentANM", "mechanisms are polynomial"): lambda: steps_for("polynomial"),
     ("LatentANM", "the reduction does not fold"): a_strip_of_segments_that_is_bent_back,
+    ("ObservationalCRL", "number of latents"): lambda: nothing_in_common(
+        ObservationalCRL(n_starts=1, random_state=0)
+    ),
+    ("EmpiricalBayesCRL", "number of latents"): lambda: nothing_in_common(EmpiricalBayesCRL()),
     ("ObservationalCRL", "rank of X"): lambda: observational(measured()),
     ("ObservationalCRL", "noise is Gaussian"): lambda: noise_of_another_shape("laplace"),
     ("ObservationalCRL", "noise is independent of its causes"): noise_that_grows_with_its_cause,

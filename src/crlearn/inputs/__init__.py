@@ -1,6 +1,7 @@
 """What every method does before its own mathematics: read `y`, and reduce X to its span."""
 
 from crlearn.inputs._components import Components, is_wide, leading_components
+from crlearn.inputs._count import Count, NumberOfLatents, count_latents, resolve_n_latents
 from crlearn.inputs._covariates import CovariateEffects, read_covariates, without_effects
 from crlearn.inputs._environments import (
     Environments,
@@ -40,12 +41,14 @@ from crlearn.inputs._span import (
 __all__ = [
     "MOST_FAR_OUT",
     "Components",
+    "Count",
     "CovariateEffects",
     "Distances",
     "Environments",
     "KnownDomains",
     "Measurement",
     "NoiseName",
+    "NumberOfLatents",
     "Scaling",
     "Signal",
     "by_environment",
@@ -55,6 +58,7 @@ __all__ = [
     "choose_n_latents",
     "codes_of",
     "components_of",
+    "count_latents",
     "distinct_targets",
     "in_readable_units",
     "intervened_rows",
@@ -72,6 +76,7 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
+    "resolve_n_latents",
     "robust_distances",
     "single_targets",
     "unused_label_checks",

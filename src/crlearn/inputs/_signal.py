@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.inputs._count import NumberOfLatents, count_latents
 from crlearn.inputs._environments import Environments
 from crlearn.inputs._factors import Covariances, find_factors
 from crlearn.inputs._span import Rank, Scaling, components_of
@@ -33,12 +35,15 @@ class Signal:
         What is to be said about the columns and the noise.
     feature_noise
         Standard deviation of the noise of each feature, where there is noise.
+    details
+        How the number of latents was found, if it was.
     """
 
     encoder: LinearEncoder
     checks: tuple[Check, ...]
     noise: Matrix | None = None
     feature_noise: NDArray[np.floating] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n_latents(self) -> int:
@@ -49,19 +54,39 @@ class Signal:
 def read_signal(
     X: Matrix,
     environments: Environments,
-    n_latents: int | None,
+    n_latents: NumberOfLatents,
     n_targets: int,
     noise: NoiseName = "auto",
 ) -> Signal:
     """Return the directions of the latents, and the noise in them.
 
-    Without a number of latents the rank is taken, if it stands out; else noise fills all
-    dimensions, and what interventions can tell apart is the limit. By default there is noise if X
-    fills all its dimensions and these are more than the latents.
+    Without a number of latents (None) the rank is taken, if it stands out; else noise fills all
+    dimensions, and there is one for each target, which is compared with the number that the noise
+    leaves (``"auto"``). By default there is noise if X fills all its dimensions and these are more
+    than the latents.
     """
-    span, rank, checks = components_of(X, n_latents)
-    if n_latents is None and not rank.stands_out:
-        span = LinearEncoder(span.matrix[:n_targets], span.offset)
+    given = None if isinstance(n_latents, str) else n_latents
+    span, rank, checks = components_of(X, given)
+    details: Mapping[str, Any] = {}
+    if given is None and (n_latents is not None or not rank.stands_out):
+        from_targets = n_latents is None
+        count = count_latents(X, environments.codes, rank, refuse=not from_targets)
+        n = min(n_targets, rank.value) if from_targets else count.value
+        span = LinearEncoder(span.matrix[:n], span.offset)
+        if not from_targets or (count.stands_out and n < rank.value):
+            checks, details = (*checks, count.compared(n)), count.details
+    signal = _read(X, environments, span, rank, checks, noise)
+    return replace(signal, details=details)
+
+
+def _read(
+    X: Matrix,
+    environments: Environments,
+    span: LinearEncoder,
+    rank: Rank,
+    checks: tuple[Check, ...],
+    noise: NoiseName,
+) -> Signal:
     if noise == "none" or not _has_noise(rank, span.n_latents):
         if noise == "gaussian":
             checks = (*checks, _no_noise_to_tell(rank, span.n_latents))

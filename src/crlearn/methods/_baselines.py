@@ -16,8 +16,8 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from crlearn.base import BaseCRL
-from crlearn.inputs import components_of
+from crlearn.base import COUNTED, BaseCRL
+from crlearn.inputs import NumberOfLatents, components_of, resolve_n_latents
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
 PCA_GUARANTEE = Guarantee(
@@ -33,27 +33,30 @@ ICA_GUARANTEE = Guarantee(
 )
 
 
-def pca_baseline(X: NDArray[np.floating], n_latents: int | None = None) -> Result:
+def pca_baseline(X: NDArray[np.floating], n_latents: NumberOfLatents = "auto") -> Result:
     """Return the leading principal components of the standardised columns, with variance one."""
-    encoder, _, checks = components_of(X, n_latents)
+    number, count_checks, count_details = resolve_n_latents(X, n_latents)
+    encoder, _, checks = components_of(X, number)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=PCA_GUARANTEE,
-        checks=checks,
+        checks=(*count_checks, *checks),
+        details=count_details,
     )
 
 
 def ica_baseline(
     X: NDArray[np.floating],
-    n_latents: int | None = None,
+    n_latents: NumberOfLatents = "auto",
     *,
     contrast: str = "logcosh",
     max_iter: int = 1000,
     seed: int = 0,
 ) -> Result:
     """Whiten, then rotate to independence by FastICA."""
-    whitener, _, checks = components_of(X, n_latents)
+    number, count_checks, count_details = resolve_n_latents(X, n_latents)
+    whitener, _, checks = components_of(X, number)
     with catch_warnings(record=True) as caught:
         simplefilter("always")
         ica = FastICA(whiten=cast(Any, False), fun=contrast, max_iter=max_iter, random_state=seed)
@@ -71,8 +74,8 @@ def ica_baseline(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=ICA_GUARANTEE,
-        checks=(*checks, converged),
-        details={"n_iter": ica.n_iter_},
+        checks=(*count_checks, *checks, converged),
+        details={**count_details, "n_iter": ica.n_iter_},
     )
 
 
@@ -85,7 +88,8 @@ class PCABaseline(BaseCRL):
     Parameters
     ----------
     n_latents
-        Number of components; None: the rank of X.
+        Number of components; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many
+        as stand out from it.
     random_state
         Not used; here for a common interface.
 
@@ -96,7 +100,12 @@ class PCABaseline(BaseCRL):
     (3, 1)
     """
 
-    def __init__(self, n_latents: int | None = None, *, random_state: Any = None) -> None:
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **BaseCRL._parameter_constraints,
+        "n_latents": COUNTED,
+    }
+
+    def __init__(self, n_latents: int | str = "auto", *, random_state: Any = None) -> None:
         self.n_latents = n_latents
         self.random_state = random_state
 
@@ -113,7 +122,8 @@ class ICABaseline(BaseCRL):
     Parameters
     ----------
     n_latents
-        Number of components; None: the rank of X.
+        Number of components; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many
+        as stand out from it.
     contrast
         FastICA's measure of non-Gaussianity.
     max_iter
@@ -124,13 +134,14 @@ class ICABaseline(BaseCRL):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseCRL._parameter_constraints,
+        "n_latents": COUNTED,
         "contrast": [StrOptions({"logcosh", "exp", "cube"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
         self,
-        n_latents: int | None = None,
+        n_latents: int | str = "auto",
         *,
         contrast: str = "logcosh",
         max_iter: int = 1000,

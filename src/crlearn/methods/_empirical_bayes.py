@@ -38,11 +38,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from crlearn.base import COUNTED
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs import (
     Environments,
     KnownDomains,
     Measurement,
+    NumberOfLatents,
     Scaling,
     check_environment_sizes,
     measure,
@@ -51,6 +53,7 @@ from crlearn.inputs import (
     read_environments,
     read_graph,
     read_mixing,
+    resolve_n_latents,
 )
 from crlearn.likelihood import Domains, Unmixing, domain_checks, find_unmixing, sign_check
 from crlearn.methods._alternatives import determination_check
@@ -317,8 +320,9 @@ def empirical_bayes_crl(
 
 def denoised_span(
     X: Matrix,
-    n_latents: int | None,
+    n_latents: NumberOfLatents,
     *,
+    codes: NDArray[np.intp] | None = None,
     options: ScoreOptions | None = None,
     noise_variance: float | None = None,
     center: bool = False,
@@ -326,7 +330,8 @@ def denoised_span(
 ) -> Result:
     """Denoise principal components: all that is left if no targets are given."""
     offset = Scaling.of(X).mean if center else None
-    measurement = measure(X, n_latents, offset=offset, scale=scale, noise_variance=noise_variance)
+    number, count_checks, count_details = resolve_n_latents(X, n_latents, codes)
+    measurement = measure(X, number, offset=offset, scale=scale, noise_variance=noise_variance)
     n = measurement.span.shape[1]
     found = Found(np.eye(n), measurement.noise_variance, measurement.span)
     empty = np.zeros((n, n), dtype=bool)
@@ -339,8 +344,8 @@ def denoised_span(
         encoder=denoise(measurement, found, options or ScoreOptions(), empty, None),
         decoder=_decoder(measurement, found),
         guarantee=SPAN_GUARANTEE,
-        checks=(*measurement.checks, not_known, *measurement.noise_checks()),
-        details={"noise_variance": found.noise_variance * measurement.unit**2},
+        checks=(*count_checks, *measurement.checks, not_known, *measurement.noise_checks()),
+        details={**count_details, "noise_variance": found.noise_variance * measurement.unit**2},
     )
 
 
@@ -359,7 +364,8 @@ class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; None: that of the graph (without a graph, the rank of X).
+        Number of latents; ``"auto"``: that of the graph; without a graph the rank of X, or, if
+        noise fills all dimensions, as many as stand out from it.
     graph
         ``graph[i, j]`` non-zero if latent i causes latent j, or a ``networkx.DiGraph``, whose
         nodes, if they are texts, name the latents.
@@ -404,6 +410,7 @@ class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AdjustedCRL._parameter_constraints,
+        "n_latents": COUNTED,
         "graph": "no_validation",
         "targets": "no_validation",
         "interventions": [StrOptions({"hard", "soft"})],
@@ -416,7 +423,7 @@ class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
 
     def __init__(
         self,
-        n_latents: int | None = None,
+        n_latents: int | str = "auto",
         *,
         graph: Any = None,
         targets: Any = None,
@@ -484,10 +491,12 @@ class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
             "center": self.center,
             "scale": self.scale,
         }
-        graph = None if self.graph is None else read_graph(self.graph, self.n_latents)
+        given = None if isinstance(self.n_latents, str) else self.n_latents
+        graph = None if self.graph is None else read_graph(self.graph, given)
         if self.targets is None:
             n_latents = self.n_latents if graph is None else len(graph)
-            return denoised_span(X, n_latents, options=options, **measured)
+            codes = environments.codes
+            return denoised_span(X, n_latents, codes=codes, options=options, **measured)
         if graph is None:
             raise ValueError(NO_GRAPH)
         return empirical_bayes_crl(

@@ -155,6 +155,7 @@ def doubt_check(
 def fit_details(fit: Fit, signal: Signal) -> dict[str, Any]:
     """Return what the record of a fit says of its model, and of the noise of the features."""
     return {
+        **signal.details,
         **({} if signal.noise is None else {"noise_sds": signal.feature_noise}),
         "mechanisms": fit.mechanisms,
         "noise": "any" if fit.any_noise else "gaussian",

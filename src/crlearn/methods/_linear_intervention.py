@@ -44,10 +44,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import StrOptions
 
+from crlearn.base import COUNTED
 from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
     NoiseName,
+    NumberOfLatents,
     by_environment,
     check_environment_sizes,
     distinct_targets,
@@ -94,7 +96,7 @@ SOFT_GUARANTEE = Guarantee(
 def linear_intervention_crl(
     X: Matrix,
     environments: Environments,
-    n_latents: int | None = None,
+    n_latents: NumberOfLatents = None,
     *,
     interventions: Literal["hard", "soft"] = "hard",
     mechanisms: Literal["auto", "linear", "nonlinear"] = "auto",
@@ -255,7 +257,8 @@ class LinearInterventionCRL(MeasuredCRL):
     ----------
     n_latents
         Number of latents; None: the rank of X, or, if noise fills all dimensions, one for each
-        target.
+        target, with a check that compares it; ``"auto"``: the rank of X, or as many as stand out
+        from the noise.
     interventions
         ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
         can be recovered then.
@@ -289,6 +292,7 @@ class LinearInterventionCRL(MeasuredCRL):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **MeasuredCRL._parameter_constraints,
+        "n_latents": [*COUNTED, None],
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
         "noise": [StrOptions({"auto", "gaussian", "none"})],
@@ -298,7 +302,7 @@ class LinearInterventionCRL(MeasuredCRL):
 
     def __init__(
         self,
-        n_latents: int | None = None,
+        n_latents: int | str | None = None,
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",

@@ -38,10 +38,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import StrOptions
 
+from crlearn.base import COUNTED
 from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
     NoiseName,
+    NumberOfLatents,
     by_environment,
     check_environment_sizes,
     read_environments,
@@ -83,7 +85,7 @@ SOFT_GUARANTEE = Guarantee(
 def multi_node_crl(
     X: Matrix,
     environments: Environments,
-    n_latents: int | None = None,
+    n_latents: NumberOfLatents = "auto",
     *,
     interventions: Literal["hard", "soft"] = "hard",
     mechanisms: Literal["auto", "linear", "nonlinear"] = "auto",
@@ -139,8 +141,8 @@ class MultiNodeCRL(MeasuredCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; None: the rank of X, or, if noise fills all dimensions, the number of
-        environments beside the reference.
+        Number of latents; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many as
+        stand out from it.
     interventions
         ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
         be recovered then.
@@ -170,6 +172,7 @@ class MultiNodeCRL(MeasuredCRL):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **MeasuredCRL._parameter_constraints,
+        "n_latents": COUNTED,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
         "noise": [StrOptions({"auto", "gaussian", "none"})],
@@ -178,7 +181,7 @@ class MultiNodeCRL(MeasuredCRL):
 
     def __init__(
         self,
-        n_latents: int | None = None,
+        n_latents: int | str = "auto",
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",

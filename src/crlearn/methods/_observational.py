@@ -37,7 +37,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.inputs import Scaling, check_enough_rows, unused_label_checks, whitening
+from crlearn.base import COUNTED
+from crlearn.inputs import (
+    NumberOfLatents,
+    Scaling,
+    check_enough_rows,
+    resolve_n_latents,
+    unused_label_checks,
+    whitening,
+)
 from crlearn.likelihood import (
     Fit,
     agreement,
@@ -113,14 +121,15 @@ class MechanismNoise:
 
 def observational_crl(
     X: Matrix,
-    n_latents: int | None = None,
+    n_latents: NumberOfLatents = "auto",
     *,
     init: Matrix | None = None,
     n_starts: int = 6,
     seed: int = 0,
 ) -> Result:
     """Recover latents and noises up to layers; see the module's text."""
-    whitener, column_checks = whitening(X, n_latents)
+    number, count_checks, count_details = resolve_n_latents(X, n_latents)
+    whitener, column_checks = whitening(X, number)
     check_enough_rows(len(X), whitener.n_latents)
     starts = {} if init is None else {"starts": [in_whitened_rows(init, whitener, X)]}
     rng = np.random.default_rng(seed)
@@ -135,6 +144,7 @@ def observational_crl(
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=GUARANTEE if is_gaussian(fit) else GUARANTEE_OF_SINGLE_NOISES,
         checks=(
+            *count_checks,
             *column_checks,
             nonlinearity_check(fit),
             *noise_checks(fit, y @ fit.H.T, noises_of(fit, y)),
@@ -144,6 +154,7 @@ def observational_crl(
         layers=fit.layers,
         alternatives=alternatives,
         details={
+            **count_details,
             "adjacency": fit.adjacency,
             "gain_over_gaussian": fit.score,
             "noise": "gaussian" if is_gaussian(fit) else "any",
@@ -204,7 +215,8 @@ class ObservationalCRL(AdjustedCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; None: the rank of X.
+        Number of latents; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many as
+        stand out from it.
     init
         Encoder to start from in place of a search, one row for each latent, causes first, and one
         column for each feature.
@@ -232,13 +244,14 @@ class ObservationalCRL(AdjustedCRL):
     _tells_noises = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AdjustedCRL._parameter_constraints,
+        "n_latents": COUNTED,
         "init": ["array-like", None],
         "n_starts": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
         self,
-        n_latents: int | None = None,
+        n_latents: int | str = "auto",
         *,
         init: ArrayLike | None = None,
         n_starts: int = 6,

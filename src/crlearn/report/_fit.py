@@ -19,6 +19,7 @@ from crlearn.data import Dataset, Truth
 from crlearn.graph import cpdag, transitive_closure
 from crlearn.inputs import Scaling
 from crlearn.metrics import Evaluation, evaluate, match
+from crlearn.report._curves import count_curve, training_curve
 from crlearn.report._drawing import Drawing, graph_drawing, graphs_beside_each_other
 from crlearn.report._heatmap import correlation_map, environment_means
 from crlearn.report._images import image_shape_of, reconstructions, traversals
@@ -36,7 +37,6 @@ from crlearn.report._page import (
 )
 from crlearn.report._scatter import Coloring, latents_against, pair_plot, scatter_matrix
 from crlearn.report._svg import shortened
-from crlearn.report._training import training_curve
 from crlearn.report._wording import first_line, meaning, shown
 from crlearn.result import Check, GraphLevel, Result
 
@@ -179,6 +179,7 @@ def fit_page(fit: Fit, title: str | None = None) -> Page:
         _features(fit),
         _graph(fit),
         _alternatives(fit),
+        _count(fit.result),
         _training(fit),
         _parameters(fit),
     ]
@@ -447,6 +448,15 @@ def _in_order(graph: Drawing, order: NDArray[np.intp], n_nodes: int) -> Drawing:
     n_more = n_nodes - len(order)
     adjacency = np.pad(graph.adjacency[np.ix_(order, order)], (0, n_more))
     return Drawing(graph.title, adjacency, [*graph.names, *["–"] * n_more])
+
+
+def _count(result: Result) -> Section | None:
+    """Show how the number of latents was found, if it was not given."""
+    curve = result.details.get("latent_count")
+    if curve is None or len(curve["beside"]) < 2:
+        return None
+    plot = count_curve(curve["beside"], curve["changes"], result.n_latents)
+    return Section("Number of latents", [plot])
 
 
 def _training(fit: Fit) -> Section | None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crlearn.report._training import training_curve
+from crlearn.report._curves import count_curve, training_curve
 
 
 def history(losses, restarts=(1.0,)) -> dict[str, np.ndarray]:
@@ -47,3 +47,14 @@ def test_epochs_that_were_not_finite_are_left_out():
 
 def test_a_single_epoch_can_be_drawn():
     assert "at epoch 1" in training_curve(history([1.0])).caption
+
+
+def test_what_is_left_beside_each_number_of_latents(parse):
+    nothing = np.full(3, np.nan)
+    plot = count_curve(np.array([900.0, 30.0, 0.9]), nothing, 2)
+    words = set(parse(plot.svg).text)
+    assert {"number of latents", "left beside them", "in all rows", "noise alone"} <= words
+    assert "in changes of environments" not in words
+    assert "2 latents were taken" in plot.caption
+    both = count_curve(np.array([3.0, 2.0, 0.9]), np.array([np.nan, 2.0, 0.8]), 2)
+    assert "in changes of environments" in parse(both.svg).text

@@ -1,4 +1,4 @@
-"""Training curves."""
+"""Curves: losses of a training, and what is left beside each number of latents."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from crlearn.report._svg import (
     BLUE,
     GREY,
+    ORANGE,
     VERMILLION,
     Sketch,
     drawn,
@@ -57,6 +58,35 @@ def training_curve(history: Mapping[str, Curve], stopped: str | None = None) -> 
         f"{held_out[best]:.4g}, is at epoch {int(epochs[best])}.",
         f"The lowest held-out loss is {held_out[best]:.4g}, at epoch {int(epochs[best])}; the "
         f"weights of that epoch are kept.{_ending(stopped)}{note}",
+    )
+
+
+@drawn
+def count_curve(beside: Curve, changes: Curve, n_latents: int) -> Sketch:
+    """Draw what is left beside 0, 1, ... latents, as a multiple of what noise alone has."""
+    numbers = np.arange(len(beside))
+    figure, grid = panels(1, 1, 5.2, 2.8)
+    axes = grid[0, 0]
+    axes.plot(numbers, beside, "o-", color=BLUE, lw=1.4, ms=4, label="in all rows")
+    if np.isfinite(changes).any():
+        axes.plot(
+            numbers, changes, "s-", color=ORANGE, lw=1.4, ms=4, label="in changes of environments"
+        )
+    axes.axhline(1.0, color=GREY, lw=1.0, ls="--", label="noise alone")
+    axes.set(xlabel="number of latents", ylabel="left beside them")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+    finite = beside[np.isfinite(beside)]
+    if finite.min() > 0 and finite.max() / finite.min() > _LOG_FROM:
+        logarithmic(axes, "y")
+    soften(axes)
+    return Sketch(
+        figure,
+        f"What is left beside 0 to {len(beside) - 1} latents, over what noise alone has; "
+        f"{n_latents} latents were taken.",
+        "What features have in common beside each number of latents, as a multiple of the most "
+        "that noise alone has (or rounding, if there is no noise). "
+        f"{n_latents} latents were taken.",
     )
 
 

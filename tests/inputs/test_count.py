@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crlearn import (
+    EmpiricalBayesCRL,
+    ICABaseline,
+    LinearInterventionCRL,
+    MultiNodeCRL,
+    ObservationalCRL,
+    PCABaseline,
+    load,
+)
+from crlearn.data import (
+    Dataset,
+    make_multi_domain,
+    make_noisy_interventional,
+    make_observational,
+)
+from crlearn.exceptions import IdentifiabilityError
+from crlearn.inputs import count_latents, resolve_n_latents
+
+NAME = "number of latents"
+
+
+def rows(n: int, d: int, share: float, *, uneven: bool = True, seed: int = 0) -> Any:
+    """Return latents that cause each other, mixed, with noise beside them."""
+    X = make_observational(n, d, 2000, graph="er", mechanism="mlp", random_state=seed).X
+    rng = np.random.default_rng(seed)
+    sds = share * X.std() * (rng.uniform(0.3, 1.7, d) if uneven else np.ones(d))
+    return X + sds * rng.standard_normal(X.shape)
+
+
+@pytest.mark.parametrize("uneven", [False, True], ids=["one variance", "one for each feature"])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 0.3])
+@pytest.mark.parametrize(("n", "d"), [(3, 20), (10, 20), (8, 100)])
+def test_the_number_is_found(n: int, d: int, share: float, uneven: bool):
+    found = count_latents(rows(n, d, share, uneven=uneven))
+    assert (found.value, found.check.passed) == (n, True)
+    assert (found.beside[:-1] > 1).all()
+    assert found.beside[-1] <= 1
+    assert len(found.beside) == len(found.changes) == n + 1
+
+
+def test_changes_between_environments_show_what_variances_do_not():
+    world = make_noisy_interventional(10, 20, 2000, share=0.3, random_state=2)
+    assert count_latents(world.X).value < 10
+    found = count_latents(world.X, world.y)
+    assert (found.value, found.check.passed) == (10, True)
+    assert found.changes[-2] > 1 > found.changes[-1]
+
+
+def test_means_of_environments_are_no_latents():
+    X, codes = rows(3, 20, 0.1), np.arange(2000) % 5
+    shifts = np.random.default_rng(1).standard_normal((5, 20))
+    assert count_latents(X + shifts[codes], codes).value == 3
+
+
+def test_thousands_of_features_and_few_rows():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((150, 3)) @ rng.standard_normal((3, 2500))
+    found = count_latents(X + rng.standard_normal(X.shape))
+    assert (found.value, found.check.passed) == (3, True)
+
+
+def test_a_weak_latent_is_not_seen_and_that_is_said():
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((1000, 4)) * [8.0, 2.0, 0.4, 0.05]
+    X = Z @ rng.standard_normal((4, 20)) + rng.standard_normal((1000, 20))
+    found = count_latents(X)
+    assert (found.value, found.check.passed) == (3, False)
+    assert "there may be more, too weak to be told from the noise" in found.check.detail
+
+
+def test_nothing_stands_out():
+    found = count_latents(np.random.default_rng(0).standard_normal((500, 12)))
+    assert (found.value, found.check.passed) == (1, False)
+    assert found.check.detail.startswith("none stands out")
+
+
+def test_few_features_leave_the_number_open():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 4)) @ rng.standard_normal((4, 4))
+    found = count_latents(X)
+    assert (found.value, found.check.passed, found.stands_out) == (4, None, False)
+
+
+def test_no_number_explains_many_features():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 12)) @ rng.standard_normal((12, 12))
+    with pytest.raises(IdentifiabilityError, match="does not stand out: no number up to 7"):
+        PCABaseline().fit(X)
+    assert PCABaseline(12).fit(X).result_.n_latents == 12
+
+
+def test_a_number_that_is_given_stays():
+    assert resolve_n_latents(np.eye(3), 2) == (2, (), {})
+    assert resolve_n_latents(np.eye(3), None) == (None, (), {})
+
+
+def noisy(kind: Any = "single-node") -> Dataset:
+    return make_noisy_interventional(3, 20, 1000, share=0.2, kind=kind, random_state=0)
+
+
+def domains() -> Dataset:
+    return make_multi_domain(3, 20, 500, random_state=0)
+
+
+def observed() -> Dataset:
+    return make_observational(3, 20, 500, measurement_noise=0.02, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "make"),
+    [
+        (LinearInterventionCRL("auto", mechanisms="linear", random_state=0), noisy),
+        (LinearInterventionCRL(mechanisms="linear", random_state=0), noisy),
+        (MultiNodeCRL(mechanisms="linear", random_state=0), lambda: noisy("multi-node")),
+        (ObservationalCRL(n_starts=1, random_state=0), observed),
+        (EmpiricalBayesCRL(), domains),
+        (PCABaseline(), observed),
+        (ICABaseline(random_state=0), observed),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
+def test_linear_methods_count_and_keep_the_curve(model: Any, make: Any, tmp_path: Any):
+    world = make()
+    model.fit(world.X, world.y)
+    assert model.result_.n_latents == 3
+    (check,) = [check for check in model.result_.checks if check.name == NAME]
+    assert check.passed
+    model.save(tmp_path / "model.crl")
+    kept = load(tmp_path / "model.crl").result_.details["latent_count"]
+    for name in ("beside", "changes"):
+        np.testing.assert_array_equal(kept[name], model.result_.details["latent_count"][name])
+
+
+@pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
+def test_environments_that_say_another_number():
+    world: Any = noisy()
+    some = world.y != 2
+    settings = {"mechanisms": "linear", "random_state": 0}
+    result = LinearInterventionCRL(**settings).fit(world.X[some], world.y[some]).result_
+    (check,) = [check for check in result.failed_checks if check.name == NAME]
+    assert check.detail.startswith("2 are taken, as environments say; X by itself says 3")
+    result = LinearInterventionCRL("auto", **settings).fit(world.X[some], world.y[some]).result_
+    assert [check.name for check in result.failed_checks] == ["every latent is intervened on"]
+    assert result.n_latents == 3
