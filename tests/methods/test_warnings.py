@@ -210,6 +210,7 @@ def one_latent_without_intervention() -> Any:
 def one_intervention_left_out() -> Any:
     world = make_linear_interventional(3, 15, 600, random_state=0)
     rows = world.y != 2
+    assert world.y is not None
     return single_node(with_noise(world.X)[rows], world.y[rows])
 
 

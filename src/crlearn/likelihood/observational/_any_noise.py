@@ -16,10 +16,11 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from crlearn.graph import Graph, complete_graph, topological_order, with_parents
 from crlearn.likelihood._fit import Fit
-from crlearn.likelihood._price import edge_prior
+from crlearn.likelihood._price import edge_prior, parameter_price
 from crlearn.likelihood.observational._mechanisms import any_noise_model
 from crlearn.likelihood.observational._rotations import Rotation, rotations_of
 from crlearn.likelihood.observational._start import Run, distinct
@@ -31,6 +32,7 @@ Edge = tuple[int, int]  # cause and effect
 
 _LARGEST_FOR_ALL_GRAPHS = 6  # latents
 _STEPS_OF_A_GLANCE = 6
+_BY_CHANCE = 0.01  # p-value of an edge that is in doubt
 HOPELESS = 60.0  # nats that the encoder may bring back
 
 
@@ -53,6 +55,26 @@ def with_rotations(y: Matrix, best: Fit, n_followed: int) -> list[Fit]:
     """Rotate pairs; return the best structure first, and all that was tried."""
     search = AnyNoiseSearch(y)
     return [search.rotated(best, n_followed), *search.not_taken]
+
+
+def without_needless_edges(fits: Sequence[Fit], n_rows: int) -> list[Fit]:
+    """Leave out what differs from the best structure by edges that chance would explain.
+
+    One edge too many is no other explanation, but its price alone would not tell: needless edges
+    are always about a price behind.
+    """
+    best, *others = sorted(fits, key=lambda fit: -fit.score)
+
+    def is_another(fit: Fit) -> bool:
+        n_more = fit.n_edges - best.n_edges
+        if n_more <= 0:
+            return True
+        prior = n_more * edge_prior(len(fit.H))
+        freedom = max((fit.price - best.price - prior) / parameter_price(n_rows), 1.0)
+        gained = fit.log_likelihood - best.log_likelihood
+        return bool(chi2.sf(2 * gained, freedom) < _BY_CHANCE)
+
+    return [best, *filter(is_another, others)]
 
 
 class AnyNoiseSearch:

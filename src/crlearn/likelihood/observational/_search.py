@@ -35,6 +35,7 @@ from crlearn.likelihood.observational._any_noise import (
     improved_structures,
     local_optima,
     with_rotations,
+    without_needless_edges,
 )
 from crlearn.likelihood.observational._edges import EdgeSearch
 from crlearn.likelihood.observational._mechanisms import any_noise_model, is_gaussian, noises_of
@@ -118,6 +119,7 @@ def fit_observational(
                 competing = [best, *sparse, *search.not_taken]
         if not is_gaussian(competing[0]):
             competing += with_rotations(few, competing[0], n_followed)
+            competing = without_needless_edges(competing, len(few))
         competing = _competing(competing, few)
         if len(more) > len(few):
             competing = _competing(run(_refit_to(more), competing[:n_starts]), few)
