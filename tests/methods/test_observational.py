@@ -69,20 +69,15 @@ class TestTheLikelihood:
             nothing: Any = ObservationalCRL(random_state=0).fit(rows)
         assert nothing.result_.details["gain_over_gaussian"] < 5
 
-    @pytest.mark.parametrize("n_rows", [200, 1260], ids=["few rows", "rows that decide later"])
-    def test_two_answers_that_are_equally_good(self, n_rows: int):
-        """Rows and their mirror images: whatever causes what, the reverse fits as well."""
-        noise = np.random.default_rng(0).normal(size=(n_rows, 2))
-        rows = np.column_stack([noise[:, 0], 0.5 * noise[:, 0] ** 2 + noise[:, 1]])
-        rows -= rows.mean(axis=0)
-        white = rows @ np.linalg.inv(np.linalg.cholesky(np.cov(rows.T)).T)
-        mirrored = np.concatenate([white, white[:, ::-1]])
+    def test_an_effect_that_the_data_hardly_show(self):
+        noise = np.random.default_rng(0).normal(size=(400, 2))
+        rows = np.column_stack([noise[:, 0], 0.13 * noise[:, 0] ** 2 + noise[:, 1]])
         said = r"determined by the data: fails .* nats behind.* see result_\.alternatives"
         with pytest.warns(AssumptionWarning) as caught:
-            model: Any = ObservationalCRL(random_state=0).fit(mirrored)
+            model: Any = ObservationalCRL(random_state=0).fit(rows)
         assert any(re.search(said, str(warning.message)) for warning in caught)
-        assert model.result_.evidence_gap < 5
-        assert any(other.is_another_answer for other in model.result_.close_alternatives)
+        assert model.result_.evidence_gap < 10
+        assert any(other.is_another_answer for other in model.result_.alternatives)
 
     def test_one_latent_has_no_structure_to_check(self):
         model = ObservationalCRL(1, random_state=0).fit(NOISE[:, :1] * [1.0, 2.0])

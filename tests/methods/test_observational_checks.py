@@ -18,6 +18,7 @@ class FakeFit:
     score: float = 500.0
     n_latents: int = 4
     adjacency: Any = None
+    parameters: Any = ()  # shapes: a fit with Gaussian noise
 
     @property
     def H(self) -> Any:  # noqa: N802

@@ -148,9 +148,11 @@ def count_latents(
         steps.append(shared.beside(k))
         if steps[-1].is_noise:
             break
-    if not steps or not steps[-1].is_noise:
-        if refuse and 2 * most >= shared.n_features:
-            raise IdentifiabilityError(_REFUSAL.format(most=most, n_features=shared.n_features))
+    many = 2 * most >= shared.n_features
+    explained = bool(steps) and steps[-1].is_noise
+    if refuse and many and not explained:
+        raise IdentifiabilityError(_REFUSAL.format(most=most, n_features=shared.n_features))
+    if not explained or (len(steps) == 1 and not many):
         return _undetermined(rank, steps, shared.n_features, most)
     if len(steps) == 1:
         return _nothing(steps[0])
@@ -196,13 +198,15 @@ def _nothing(step: _Step) -> Count:
 
 
 def _undetermined(rank: Rank, steps: list[_Step], n_features: int, most: int) -> Count:
-    """Take the rank: features are too few to tell latents from noise."""
+    """Take the rank: features are too few to tell latents from noise.
+
+    Nothing speaks against it, and where there are as many latents as features nothing ever could.
+    """
     said = (
-        f"{n_features} features are too few to tell more than {max(most, 0)} latents from noise, "
-        f"and so many do not explain them: {rank.value} are taken, the rank of X. Set n_latents if "
-        "there are fewer behind noise"
+        f"{rank.value}, the rank of X: not more than {max(most, 0)} latents could be told from "
+        f"noise in {n_features} features. Set n_latents if there are fewer behind noise"
     )
-    check = Check(_NAME, None, said)
+    check = Check(_NAME, True, said)
     return Count(rank.value, check, _levels(steps), _levels([], len(steps)), stands_out=False)
 
 

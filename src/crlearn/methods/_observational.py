@@ -1,9 +1,10 @@
 """Linear mixing, observational data only: latents up to layers, from nonlinear effects alone.
 
-Latents follow nonlinear mechanisms with additive Gaussian noise, and nothing is intervened on. The
-latents are then determined up to mixtures with their own layer and the layers upstream, and their
+Latents follow nonlinear mechanisms with additive noise, and nothing is intervened on. With Gaussian
+noise latents are determined up to mixtures with their own layer and the layers upstream, and their
 exogenous noises up to mixtures inside their layer; a layer holds the latents with the same longest
 path to a childless latent. Inside a layer nothing more can be recovered, and no single edge either.
+Noise of another shape tells more: single noises are recovered, and mechanisms may be linear.
 
 The paper reads the layers from the Jacobian of the score (`crlearn.published.ScoreLayers`). That
 works with exact scores; with scores that are estimated from samples it is at the level of chance.
@@ -11,12 +12,13 @@ This implementation maximises a likelihood of the whole model:
 
 1. X is reduced to the span of the mixing and whitened.
 2. Encoder, mechanisms and order are fitted together, from many starts
-   (`crlearn.likelihood.fit_observational`); structures are compared by their log evidence.
+   (`crlearn.likelihood.fit_observational`); structures are compared by their log evidence. If
+   densities of the noises gain more than they cost, they are fitted, too, and BIC compares.
 3. Layers are read from the mechanisms that were found. Competing structures, which explain the data
    nearly as well, are kept with their log evidence.
-4. Checks: whether the fit explains more than a Gaussian could by luck, whether noises are Gaussian
-   and independent of their causes, and whether a competing structure with another answer explains
-   the data as well.
+4. Checks: whether the fit explains more than a Gaussian could by luck, whether noises have the
+   shape that was assumed and are independent of their causes, and whether a competing structure
+   with another answer explains the data as well.
 
 Cost: one pass to reduce X; `fit_observational` says what the search takes.
 
@@ -24,6 +26,7 @@ References
 ----------
 Welch, Zhang and Uhler, Identifiability guarantees for causal disentanglement from purely
 observational data, NeurIPS 2024.
+Comon, Independent component analysis, a new concept?, Signal Processing, 1994.
 """
 
 from __future__ import annotations
