@@ -39,7 +39,7 @@ def world(mixing: Any = MIXING) -> Any:
         mixing=SimpleNamespace(matrix=mixing),
         blocks=None,
     )
-    return SimpleNamespace(X=Z @ MIXING.T, y=np.arange(200) % 2, truth=truth)
+    return SimpleNamespace(X=Z @ MIXING.T, y=np.arange(200) % 2, covariates=None, truth=truth)
 
 
 class FakeModel:
@@ -382,7 +382,7 @@ class TestGraphByPC:
         active = rng.random(Z.shape) < 0.5
         latents = {"Z": np.where(active, Z, 0.0), "active": active, **truth}
         known = SimpleNamespace(**{**vars(world().truth), "graph": np.eye(3, k=1), **latents})
-        return SimpleNamespace(X=known.Z @ MIXING.T, y=None, truth=known)
+        return SimpleNamespace(X=known.Z @ MIXING.T, y=None, covariates=None, truth=known)
 
     def test_activity_of_model_and_truth_is_used(self):
         data = self.data()

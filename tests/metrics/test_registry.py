@@ -39,7 +39,7 @@ def world() -> Any:
         mixing=SimpleNamespace(matrix=MIXING),
         blocks=BLOCKS,
     )
-    return SimpleNamespace(X=Z @ MIXING.T, y=np.arange(len(Z)) % 4, truth=truth)
+    return SimpleNamespace(X=Z @ MIXING.T, y=np.arange(len(Z)) % 4, covariates=None, truth=truth)
 
 
 class Answer:

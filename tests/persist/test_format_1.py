@@ -90,7 +90,7 @@ def test_parameter_values_that_the_class_refuses_now_keep_their_defaults(tmp_pat
     header = {"format": 1, "crlearn": "0.1.0", "kind": "estimator", "content": content}
     data = format_safetensors({}, metadata={"crlearn": json.dumps(header)})
     (tmp_path / "f.crl").write_bytes(data)
-    assert load(tmp_path / "f.crl").get_params() == {"n_latents": None, "random_state": 3}
+    assert load(tmp_path / "f.crl").get_params() == {"n_latents": "auto", "random_state": 3}
 
 
 def test_other_values_stay():

@@ -146,7 +146,7 @@ class AdjustedCRL(BaseCRL):
             codes,
             covariates,
             downweight=self.outliers == "downweight",
-            n_latents=self.get_params()["n_latents"],
+            n_latents=self._given_number(),
         )
         if found.weights is not None and self._tells_noises:
             result, found = self._judged_by_noises(found, codes, y, seed)
@@ -158,6 +158,11 @@ class AdjustedCRL(BaseCRL):
             checks=(*found.checks, *weighed, *result.checks),
             details={**result.details, **found.details},
         )
+
+    def _given_number(self) -> int | None:
+        """Return the number of latents, or None where it is yet to be found."""
+        n_latents = self.get_params()["n_latents"]
+        return None if isinstance(n_latents, str) else n_latents
 
     def _on_kept(self, adjusted: Adjusted, y: NDArray[Any] | None, seed: int) -> Result:
         kept = adjusted.kept
@@ -173,7 +178,7 @@ class AdjustedCRL(BaseCRL):
         """
         outside = adjusted.weights
         assert outside is not None
-        distances = robust_distances(adjusted.rows, codes, self.get_params()["n_latents"])
+        distances = robust_distances(adjusted.rows, codes, self._given_number())
         central = np.zeros(len(outside))
         central[np.concatenate(distances.nearest(_CENTRAL))] = 1.0
         weighed = replace(adjusted, weights=central * outside)
