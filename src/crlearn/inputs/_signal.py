@@ -62,8 +62,8 @@ def read_signal(
 
     Without a number of latents (None) the rank is taken, if it stands out; else noise fills all
     dimensions, and there is one for each target, which is compared with the number that the noise
-    leaves (``"auto"``). By default there is noise if X fills all its dimensions and these are more
-    than the latents.
+    leaves (``"auto"``), where features are enough to tell it. By default there is noise if X fills
+    all its dimensions and these are more than the latents.
     """
     given = None if isinstance(n_latents, str) else n_latents
     span, rank, checks = components_of(X, given)
@@ -71,9 +71,10 @@ def read_signal(
     if given is None and (n_latents is not None or not rank.stands_out):
         from_targets = n_latents is None
         count = count_latents(X, environments.codes, rank, refuse=not from_targets)
-        n = min(n_targets, rank.value) if from_targets else count.value
+        counted = count.stands_out and not from_targets
+        n = count.value if counted else min(n_targets, rank.value)
         span = LinearEncoder(span.matrix[:n], span.offset)
-        if not from_targets or (count.stands_out and n < rank.value):
+        if counted or (count.stands_out and n < rank.value):
             checks, details = (*checks, count.compared(n)), count.details
     signal = _read(X, environments, span, rank, checks, noise)
     return replace(signal, details=details)
