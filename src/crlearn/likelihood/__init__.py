@@ -19,6 +19,7 @@ from crlearn.likelihood.interventional._search import fit_interventional, fit_li
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
 from crlearn.likelihood.nodes._linear import LinearModel
 from crlearn.likelihood.observational._mechanisms import is_gaussian, mechanisms_of, noises_of
+from crlearn.likelihood.observational._prior import SignalPrior, prior_of, weighted_signals
 from crlearn.likelihood.observational._search import agreement, fit_observational
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Fit",
     "LinearModel",
     "Moments",
+    "SignalPrior",
     "Unmixing",
     "agreement",
     "compared",
@@ -44,6 +46,8 @@ __all__ = [
     "moments_behind",
     "noises_of",
     "pools_of",
+    "prior_of",
     "sign_check",
     "some_rows",
+    "weighted_signals",
 ]

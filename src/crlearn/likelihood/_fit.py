@@ -88,6 +88,9 @@ class Fit:
         other latents.
     parameters
         Whatever else the model has fitted.
+    completed
+        Rows without measurement noise that observational mechanisms were fitted to, drawn from
+        their posterior; None where there is no noise.
     alternatives
         Other structures that were fitted, the best first.
     """
@@ -106,6 +109,7 @@ class Fit:
     edge_p_values: Matrix | None = None
     standard_errors: Matrix | None = None
     parameters: Any = None
+    completed: Matrix | None = None
     alternatives: tuple[Fit, ...] = ()
 
     @property

@@ -10,13 +10,16 @@ The paper reads the layers from the Jacobian of the score (`crlearn.published.Sc
 works with exact scores; with scores that are estimated from samples it is at the level of chance.
 This implementation maximises a likelihood of the whole model:
 
-1. X is reduced to the span of the mixing and whitened.
+1. X is reduced to the span of the mixing and whitened. Where measurement noise fills more
+   dimensions, factor analysis tells its variances, and rows are projected onto the factors.
 2. Encoder, mechanisms and order are fitted together, from many starts
    (`crlearn.likelihood.fit_observational`); structures are compared by their log evidence. If
    densities of the noises gain more than they cost, they are fitted, too, and BIC compares.
 3. Layers are read from the mechanisms that were found. Competing structures, which explain the data
    nearly as well, are kept with their log evidence.
-4. Checks: whether the fit explains more than a Gaussian could by luck, whether noises have the
+4. Behind measurement noise structures are fitted to rows that are drawn from their posterior, and
+   compared by the likelihood of the measured rows; latents and noises are posterior means.
+5. Checks: whether the fit explains more than a Gaussian could by luck, whether noises have the
    shape that was assumed and are independent of their causes, and whether a competing structure
    with another answer explains the data as well.
 
@@ -37,17 +40,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import COUNTED
 from crlearn.inputs import (
+    NoiseName,
     NumberOfLatents,
     Scaling,
+    Signal,
     check_enough_rows,
-    resolve_n_latents,
+    read_environments,
+    read_signal,
     unused_label_checks,
-    whitening,
 )
 from crlearn.likelihood import (
     Fit,
@@ -56,12 +61,15 @@ from crlearn.likelihood import (
     is_gaussian,
     mechanisms_of,
     noises_of,
+    prior_of,
     some_rows,
 )
 from crlearn.methods._alternatives import determination_check
 from crlearn.methods._observational_checks import noise_checks, nonlinearity_check
+from crlearn.methods._observational_posterior import MechanismNoisePosterior, MechanismsPosterior
 from crlearn.methods.adjusted._estimator import AdjustedCRL
 from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.scores import Posterior
 from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
@@ -126,43 +134,61 @@ def observational_crl(
     X: Matrix,
     n_latents: NumberOfLatents = "auto",
     *,
+    noise: NoiseName = "auto",
     init: Matrix | None = None,
     n_starts: int = 6,
     seed: int = 0,
 ) -> Result:
     """Recover latents and noises up to layers; see the module's text."""
-    number, count_checks, count_details = resolve_n_latents(X, n_latents)
-    whitener, column_checks = whitening(X, number)
-    check_enough_rows(len(X), whitener.n_latents)
-    starts = {} if init is None else {"starts": [in_whitened_rows(init, whitener, X)]}
+    together = read_environments(np.zeros(len(X), dtype=int), fewest=1)
+    signal = read_signal(X, together, n_latents, X.shape[1], noise)
+    check_enough_rows(len(X), signal.n_latents)
+    starts = {} if init is None else {"starts": [in_whitened_rows(init, signal.encoder, X)]}
     rng = np.random.default_rng(seed)
-    y = whitener(X)
-    fit = fit_observational(y, rng=rng, n_starts=n_starts, **starts)
-    latents = LinearEncoder(fit.H @ whitener.matrix, whitener.offset)
-    scale = _units(latents, X)
-    encoder = LinearEncoder(latents.matrix * scale[:, None], latents.offset)
+    y = signal.encoder(X)
+    fit = fit_observational(y, rng=rng, n_starts=n_starts, noise=signal.noise, **starts)
+    encoder, noise_encoder = _encoders(fit, signal, X)
+    fitted = y if fit.completed is None else fit.completed
     alternatives = _alternatives(fit, some_rows(y, _ROWS_TO_COMPARE))
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=GUARANTEE if is_gaussian(fit) else GUARANTEE_OF_SINGLE_NOISES,
         checks=(
-            *count_checks,
-            *column_checks,
+            *signal.checks,
             nonlinearity_check(fit),
-            *noise_checks(fit, y @ fit.H.T, noises_of(fit, y)),
+            *noise_checks(fit, fitted @ fit.H.T, noises_of(fit, fitted)),
             determination_check(len(fit.H), alternatives, _ASKED),
         ),
-        noise_encoder=MechanismNoise(latents, mechanisms_of(fit, y), scale),
+        noise_encoder=noise_encoder,
         layers=fit.layers,
         alternatives=alternatives,
         details={
-            **count_details,
+            **signal.details,
+            **({} if signal.noise is None else {"noise_sds": signal.feature_noise}),
             "adjacency": fit.adjacency,
             "gain_over_gaussian": fit.score,
             "noise": "gaussian" if is_gaussian(fit) else "any",
         },
     )
+
+
+def _encoders(
+    fit: Fit, signal: Signal, X: Matrix
+) -> tuple[LinearEncoder, MechanismNoise] | tuple[MechanismsPosterior, MechanismNoisePosterior]:
+    """Return the maps to latents and to noises, in units in which latents have sd 1."""
+    latents = LinearEncoder(fit.H @ signal.encoder.matrix, signal.encoder.offset)
+    signs = _signs(latents, X)
+    if signal.noise is None:
+        y = signal.encoder(X)
+        scale = signs / latents(X).std(axis=0)
+        encoder = LinearEncoder(latents.matrix * scale[:, None], latents.offset)
+        return encoder, MechanismNoise(latents, mechanisms_of(fit, y), scale)
+    assert fit.completed is not None
+    scale = signs / (fit.completed @ fit.H.T).std(axis=0)
+    prior = prior_of(fit, fit.completed)
+    posterior = MechanismsPosterior(signal.encoder, signal.noise, prior, scale)
+    return posterior, MechanismNoisePosterior(posterior)
 
 
 def _alternatives(fit: Fit, y: Matrix) -> tuple[Alternative, ...]:
@@ -196,15 +222,14 @@ def in_whitened_rows(init: Matrix, whitener: LinearEncoder, X: Matrix) -> Matrix
     return start
 
 
-def _units(latents: LinearEncoder, X: Matrix) -> Matrix:
-    """Return factors that give each latent sd 1 and a positive largest coefficient.
+def _signs(latents: LinearEncoder, X: Matrix) -> Matrix:
+    """Return signs that give each latent a positive largest coefficient.
 
     Coefficients are compared for standardised features, so that units do not matter.
     """
     standardised = latents.matrix * Scaling.of(X).scale
     largest = np.abs(standardised).argmax(axis=1)
-    signs = np.where(standardised[np.arange(len(standardised)), largest] < 0, -1.0, 1.0)
-    return signs / latents(X).std(axis=0)
+    return np.where(standardised[np.arange(len(standardised)), largest] < 0, -1.0, 1.0)
 
 
 class ObservationalCRL(AdjustedCRL):
@@ -220,6 +245,10 @@ class ObservationalCRL(AdjustedCRL):
     n_latents
         Number of latents; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many as
         stand out from it.
+    noise
+        Of the features: ``"gaussian"``, independent, with a variance of its own for each feature
+        (alike in all, if features are few); ``"none"``; or ``"auto"``: the former if X fills more
+        dimensions than there are latents.
     init
         Encoder to start from in place of a search, one row for each latent, causes first, and one
         column for each feature.
@@ -248,6 +277,7 @@ class ObservationalCRL(AdjustedCRL):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AdjustedCRL._parameter_constraints,
         "n_latents": COUNTED,
+        "noise": [StrOptions({"auto", "gaussian", "none"})],
         "init": ["array-like", None],
         "n_starts": [Interval(Integral, 1, None, closed="left")],
     }
@@ -256,12 +286,14 @@ class ObservationalCRL(AdjustedCRL):
         self,
         n_latents: int | str = "auto",
         *,
+        noise: str = "auto",
         init: ArrayLike | None = None,
         n_starts: int = 6,
         outliers: str = "keep",
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
+        self.noise = noise
         self.init = init
         self.n_starts = n_starts
         self.outliers = outliers
@@ -278,7 +310,27 @@ class ObservationalCRL(AdjustedCRL):
         assert self.result_.noise_encoder is not None
         return self._encoded_without_effects(X, covariates, self.result_.noise_encoder, "noises")
 
+    def posterior(self, X: ArrayLike, *, covariates: Any = None) -> Posterior:
+        """Return posterior means and variances of the latents of each row of `X`.
+
+        Without measurement noise variances are zero.
+        """
+        check_is_fitted(self)
+        encoder = self.result_.encoder
+        if isinstance(encoder, MechanismsPosterior):
+            rows = self._checked(X, reset=False)
+            return encoder.posterior(self._without_effects(rows, covariates))
+        Z = self._encoded_without_effects(X, covariates, encoder, "posterior")
+        return Posterior(Z, np.zeros_like(Z))
+
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         init = None if self.init is None else np.asarray(self.init, dtype=float)
-        result = observational_crl(X, self.n_latents, init=init, n_starts=self.n_starts, seed=seed)
+        result = observational_crl(
+            X,
+            self.n_latents,
+            noise=self.noise,  # type: ignore[arg-type]
+            init=init,
+            n_starts=self.n_starts,
+            seed=seed,
+        )
         return replace(result, checks=(*result.checks, *unused_label_checks(y)))

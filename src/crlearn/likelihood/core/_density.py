@@ -17,6 +17,7 @@ from scipy.interpolate import BSpline
 from scipy.linalg import cho_factor, cho_solve
 
 from crlearn.likelihood.core._newton import Expansion, descend
+from crlearn.tags import stored
 
 Vector = NDArray[np.floating]
 Matrix = NDArray[np.floating]
@@ -35,6 +36,7 @@ _RIDGE = 1e-7  # for weights that no value sees
 GAUSSIAN_CONSTANT = 0.5 * np.log(2 * np.pi)
 
 
+@stored("noise/density")
 @dataclass(frozen=True, eq=False)
 class Density:
     """The density of a centred variable.

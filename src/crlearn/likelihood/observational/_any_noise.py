@@ -10,7 +10,7 @@ the encoder is moved by that first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -131,6 +131,11 @@ class AnyNoiseSearch:
                 self.not_taken.append(found)
             else:
                 return best
+
+    def dropped(self, fit: Fit) -> Iterator[Fit]:
+        """Yield the fit without each of its edges, the least needed first."""
+        for _, edge in sorted(self._losses(fit)):
+            yield self._without(fit, edge)
 
     def _after(self, rotation: Rotation, fit: Fit) -> Fit:
         pair = [rotation.first, rotation.second]

@@ -9,6 +9,7 @@ early if it is hopeless. What was tried and not taken is kept: competing structu
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 from itertools import permutations
@@ -96,6 +97,11 @@ class EdgeSearch:
                     self.not_taken.append(found)
             if best.score < before + LEAST_GAIN:
                 return best
+
+    def dropped(self, fit: Fit) -> Iterator[Fit]:
+        """Yield the fit without each of its edges, the least needed first, yet to be fitted."""
+        for _, edge in self._losses(fit):
+            yield self._moved(fit, _with_or_without(fit.graph, edge))
 
     def _settled(self, fit: Fit, max_steps: int = STEPS) -> Fit:
         """Fit, leave out useless hidden units, fit again."""

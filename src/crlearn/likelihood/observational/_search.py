@@ -7,7 +7,9 @@
    (`observational._edges`).
 3. In the best of these, pairs of latents are rotated into each other (`observational._rotations`)
    and edges dropped and added, until neither gains.
-4. The best structures are fitted to more rows, which decide between them, and the last one to all.
+4. Behind measurement noise these are fitted to rows without it, and lose edges that the noise alone
+   called for (`observational._noise`).
+5. The best structures are fitted to more rows, which decide between them, and the last one to all.
    The others are its alternatives.
 
 Time grows as n^2 x rows of the search x (functions of a latent)^2, and with the number of edges to
@@ -40,6 +42,7 @@ from crlearn.likelihood.observational._any_noise import (
 from crlearn.likelihood.observational._edges import EdgeSearch
 from crlearn.likelihood.observational._mechanisms import any_noise_model, is_gaussian, noises_of
 from crlearn.likelihood.observational._model import RelevanceModel
+from crlearn.likelihood.observational._noise import NoisySearch, without_noise
 from crlearn.likelihood.observational._rotations import with_rotations as with_gaussian_rotations
 from crlearn.likelihood.observational._start import (
     Run,
@@ -66,6 +69,7 @@ def fit_observational(
     rng: np.random.Generator,
     starts: Sequence[Matrix] | None = None,
     n_starts: int = 6,
+    noise: Matrix | None = None,
 ) -> Fit:
     """Fit whitened rows.
 
@@ -80,6 +84,8 @@ def fit_observational(
     n_starts
         How much is searched: the number of starts, and with it those of complete graphs that lose
         edges and of rotations that are followed.
+    noise
+        Covariance of the measurement noise; the rows are white without it. None: there is none.
 
     Returns
     -------
@@ -121,12 +127,19 @@ def fit_observational(
             competing += with_rotations(few, competing[0], n_followed)
             competing = without_needless_edges(competing, len(few))
         competing = _competing(competing, few)
+        if noise is not None:
+            seed = int(rng.integers(2**31))
+            found = without_noise(few, noise, competing[:n_starts], seed)
+            competing = _competing(found, few)
+            refitted, last = (NoisySearch(rows, noise, seed).fitted for rows in (more, y))
+        else:
+            refitted, last = _refit_to(more), _last_fit_to(y)
         if len(more) > len(few):
-            competing = _competing(run(_refit_to(more), competing[:n_starts]), few)
+            competing = _competing(run(refitted, competing[:n_starts]), few)
         best, *others = competing
         advance("all rows")
         with threadpool_limits(n_threads):  # there is one fit left for all of them
-            fit = _last_fit(best, y)
+            fit = best if noise is not None and len(y) == len(more) else last(best)
     return replace(
         in_order_of_layers(fit, y),
         alternatives=tuple(
@@ -152,12 +165,16 @@ def _refit_to(more: Matrix) -> Callable[[Fit], Fit]:
     return refitted
 
 
-def _last_fit(best: Fit, y: Matrix) -> Fit:
-    """Fit a structure to all rows."""
-    if not is_gaussian(best):
-        return any_noise_model(y).fitted(best.H, best.graph)
-    model = RelevanceModel(y)
-    return model.scored(model.fitted(best, 8 * STEPS))  # it ends by itself, as a rule
+def _last_fit_to(y: Matrix) -> Callable[[Fit], Fit]:
+    """Return a function that fits a structure to all rows."""
+
+    def fitted(best: Fit) -> Fit:
+        if not is_gaussian(best):
+            return any_noise_model(y).fitted(best.H, best.graph)
+        model = RelevanceModel(y)
+        return model.scored(model.fitted(best, 8 * STEPS))  # it ends by itself, as a rule
+
+    return fitted
 
 
 def in_order_of_layers(fit: Fit, y: Matrix) -> Fit:
@@ -166,7 +183,7 @@ def in_order_of_layers(fit: Fit, y: Matrix) -> Fit:
     A childless latent is in the last layer, whatever its causes; one without causes, too, is the
     very last.
     """
-    left = noises_of(fit, y).var(axis=0)
+    left = noises_of(fit, y if fit.completed is None else fit.completed).var(axis=0)
     order = [j for layer in fit.layers[::-1] for j in sorted(layer, key=lambda j: left[j])]
     place = np.argsort(order)
     if is_gaussian(fit):
