@@ -361,6 +361,11 @@ def measured(n: int = 400) -> Any:
     return with_noise(chain(n) @ [[1.0, 0.0, 1.0], [0.0, 1.0, 0.5]])
 
 
+def seen_by_many(n: int = 800) -> Any:
+    """Rows of ten features of two latents."""
+    return chain(n) @ np.random.default_rng(1).normal(size=(2, 10))
+
+
 def two_gaussian_noises_beside_another() -> Any:
     rng = np.random.default_rng(0)
     cause, noise = rng.laplace(size=1500), rng.normal(size=(1500, 2))
@@ -373,8 +378,8 @@ def noise_that_grows_with_its_cause() -> Any:
     return observational(np.column_stack([cause, cause**2 + noise * np.sqrt(0.3 + cause**2)]))
 
 
-def observational(X: Any = None, y: Any = None) -> Any:
-    return ObservationalCRL(2, random_state=0).fit(chain() if X is None else X, y)
+def observational(X: Any = None, y: Any = None, **options: Any) -> Any:
+    return ObservationalCRL(2, random_state=0, **options).fit(chain() if X is None else X, y)
 
 
 def a_weak_effect() -> Any:
@@ -744,7 +749,13 @@ FAIL: dict[tuple[str, str], Fit] = {
         ObservationalCRL(n_starts=1, random_state=0)
     ),
     ("EmpiricalBayesCRL", "number of latents"): lambda: nothing_in_common(EmpiricalBayesCRL()),
-    ("ObservationalCRL", "rank of X"): lambda: observational(measured()),
+    ("ObservationalCRL", "rank of X"): lambda: observational(measured(), noise="none"),
+    ("ObservationalCRL", "measurement noise is independent across features"): lambda: observational(
+        with_noise_that_features_share(seen_by_many())
+    ),
+    ("ObservationalCRL", "latents stand out from the noise"): lambda: observational(
+        with_noise(seen_by_many(), 20)
+    ),
     (
         "ObservationalCRL",
         "noises of a layer can be told apart",
@@ -996,6 +1007,15 @@ def test_measurement_noise_that_is_taken_off_is_no_reason_to_warn(fit: Any, size
     with warnings.catch_warnings():
         warnings.simplefilter("error", AssumptionWarning)
         model = fit(with_noise(world.X, size), **options)
+    assert check_of(model, "measurement noise is independent across features").passed
+    assert check_of(model, "latents stand out from the noise").passed
+
+
+@pytest.mark.parametrize("size", [0.001, 0.1])
+def test_measurement_noise_of_observational_data_is_no_reason_to_warn(size: float):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AssumptionWarning)
+        model = observational(with_noise(seen_by_many(), size))
     assert check_of(model, "measurement noise is independent across features").passed
     assert check_of(model, "latents stand out from the noise").passed
 
