@@ -310,6 +310,19 @@ def test_a_figure_says_what_it_shows(outcomes: Any):
     assert f"limit {first.limit:.3f}" in svg
 
 
+def figures_of(page: str) -> list[tuple[str, dict[str, str]]]:
+    """The study and the options of each figure of fits on a page."""
+    blocks = re.findall(r"```{outcomes} (\S+)\n(.*?)```", text_of(page), flags=re.DOTALL)
+    return [(study, dict(re.findall(r"^:(\w+): (.+)$", text, re.M))) for study, text in blocks]
+
+
+@pytest.mark.parametrize(("study", "options"), figures_of("docs/good_enough.md"))
+def test_each_figure_of_the_page_is_stored(outcomes: Any, study: str, options: dict[str, str]):
+    plot = outcomes.figure_of(outcomes.summary_of(study), options)
+    assert options["title"] in plot.svg
+    assert "<svg" in plot.svg
+
+
 def test_the_page_says_how_many_fits_were_silently_wrong():
     rows = [row for row in read_summary(STORED) if row.method != "GaussianPosterior"]
     silent = [row for row in rows if row.metric == "silently_wrong"]

@@ -6,14 +6,17 @@ is measured here.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from crlearn.bench import Row, compare, load_study
+from crlearn.bench import Row, compare, load_study, read_summary
+from crlearn.report._page import Plot
 from crlearn.report._svg import (
     BLUE,
     GREY,
@@ -27,6 +30,7 @@ from crlearn.report._svg import (
     soften,
 )
 
+METHOD = "LinearInterventionCRL"
 LIMIT = "GaussianPosterior"
 OUTCOMES = {
     "right": BLUE,
@@ -37,6 +41,35 @@ OUTCOMES = {
 NAMES = {"mcc": "MCC", "shd": "SHD", "shd_closure": "SHD of the closure"}
 WIDTH, METRIC_HEIGHT, OUTCOMES_HEIGHT, ROOM_BELOW = 4.2, 1.9, 1.1, 1.2  # inches
 ROOM_FOR_LABELS = 40  # letters side by side
+
+
+def summary_of(study: str) -> Path:
+    """Return where the stored summary of a study is."""
+    return Path(__file__).parents[2] / "results" / study / "summary.json"
+
+
+def figure_of(summary: Path, options: Mapping[str, str]) -> Plot:
+    """Draw what a directive asks for; lists and tables of its options are TOML."""
+    values = [_or_unset(value) for value in _toml(options["values"])]
+    where = tomllib.loads(options.get("where", "").replace(";", "\n"))
+    method, metric = options.get("method", METHOD), options.get("metric", "mcc")
+    places = places_along(
+        read_summary(summary),
+        method,
+        options["axis"],
+        values,
+        {name: _or_unset(value) for name, value in where.items()},
+    )
+    labels = _toml(options.get("labels", "[]")) or [f"{value:,}" for value in values]
+    return outcome_figure(places, metric, options["title"], labels)
+
+
+def _toml(value: str) -> list[Any]:
+    return tomllib.loads(f"value = {value}")["value"]
+
+
+def _or_unset(value: Any) -> Any:
+    return None if value == "" else value
 
 
 @dataclass(frozen=True)
@@ -133,7 +166,7 @@ def _draw_metric(axes: Axes, places: Sequence[Place], metric: str) -> None:
     if limits and None not in limits:
         axes.plot(at, limits, "_", color=GREY, ms=15, mew=2, label="limit")
     for i, row in enumerate(rows):
-        axes.plot([i, i], [row.lower_quartile, row.upper_quartile], color=BLUE, lw=2.5, alpha=0.4)
+        axes.plot([i, i], [row.lower_quartile, row.upper_quartile], color=BLUE, lw=2.5, alpha=0.5)
     means = [row.mean for row in rows]
     numbers = all(isinstance(place.value, int | float) for place in places)
     line = "-" if numbers else ""
@@ -156,10 +189,10 @@ def _draw_outcomes(axes: Axes, places: Sequence[Place]) -> None:
 
 
 def _entries(axes: Sequence[Axes]) -> dict[str, Any]:
-    """Return what stands in the legend: marks, then colours."""
+    """Return what stands in the legend: colours, then marks."""
     return {
         name: handle
-        for part in axes
+        for part in reversed(axes)
         for handle, name in zip(*part.get_legend_handles_labels(), strict=True)
     }
 

@@ -15,18 +15,15 @@ setting, or those of `where`. An empty text stands for a parameter that is not s
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from outcome_figure import outcome_figure, places_along
+from outcome_figure import figure_of, summary_of
 from sphinx.util.docutils import SphinxDirective
 
-from crlearn.bench import read_summary
-
-RESULTS = Path(__file__).parents[2] / "results"
+DRAWING = Path(__file__).with_name("outcome_figure.py")
 
 
 class Outcomes(SphinxDirective):
@@ -46,16 +43,10 @@ class Outcomes(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the figure and its caption."""
-        path = RESULTS / self.arguments[0] / "summary.json"
-        self.env.note_dependency(str(path))
-        given = self.options.get
-        values = [_or_unset(value) for value in _toml(given("values", "[]"))]
-        method, metric = given("method", "LinearInterventionCRL"), given("metric", "mcc")
-        where = tomllib.loads(given("where", "").replace(";", "\n"))
-        where = {name: _or_unset(value) for name, value in where.items()}
-        places = places_along(read_summary(path), method, self.options["axis"], values, where)
-        labels = _toml(given("labels", "[]")) or [f"{value:,}" for value in values]
-        plot = outcome_figure(places, metric, self.options["title"], labels)
+        summary = summary_of(self.arguments[0])
+        for source in (summary, DRAWING):  # the page is made again when one of them changes
+            self.env.note_dependency(str(source))
+        plot = figure_of(summary, self.options)
         caption = nodes.paragraph()
         self.state.nested_parse(self.content, self.content_offset, caption)
         return [
@@ -63,14 +54,6 @@ class Outcomes(SphinxDirective):
             *caption.children,
             nodes.raw("", "</figcaption></figure>", format="html"),
         ]
-
-
-def _toml(value: str) -> list[Any]:
-    return tomllib.loads(f"value = {value}")["value"]
-
-
-def _or_unset(value: Any) -> Any:
-    return None if value == "" else value
 
 
 def setup(app: Any) -> dict[str, Any]:
