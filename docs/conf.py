@@ -28,6 +28,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx_gallery.gen_gallery",
     "results",
+    "outcomes",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["_build", "methods/_template.md"]
@@ -90,4 +91,6 @@ html_show_sourcelink = False
 html_css_files = ["wide.css"]
 html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
 # No list of pages beside those that have none below them, nor beside code and wide tables.
-html_sidebars = {name: [] for name in ("getting_started", "choosing", "gallery/*", "results/*")}
+html_sidebars = {
+    name: [] for name in ("getting_started", "choosing", "good_enough", "gallery/*", "results/*")
+}

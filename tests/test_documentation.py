@@ -9,6 +9,8 @@ import json
 import pkgutil
 import re
 import shlex
+import sys
+from functools import partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 import crlearn
+from crlearn.bench import Row, read_summary
 from crlearn.cli import app
 from crlearn.estimators import ESTIMATORS
 from crlearn.result import GraphLevel, LatentLevel
@@ -25,7 +28,11 @@ from crlearn.result import GraphLevel, LatentLevel
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 METHOD_PAGES = [f"docs/methods/{name}.md" for name in ESTIMATORS]
-PAGES = ["README.md", "docs/getting_started.md", "docs/choosing.md", *METHOD_PAGES]
+PAGES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("getting_started", "choosing", "good_enough")),
+    *METHOD_PAGES,
+]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MODULES = [
     module.name
@@ -195,14 +202,19 @@ def test_what_an_example_imports_is_there(path: Path):
 # Results
 
 
-@pytest.fixture(scope="module")
-def extension() -> ModuleType:
-    spec = spec_from_file_location("results", DOCS / "_ext" / "results.py")
+def part_of_the_documentation(name: str) -> Any:
+    spec = spec_from_file_location(name, DOCS / "_ext" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for it
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def extension() -> Any:
+    return part_of_the_documentation("results")
 
 
 def test_results_say_that_there_are_none(extension: Any, tmp_path: Path):
@@ -245,3 +257,75 @@ def test_pages_of_results_that_are_gone_are_removed(extension: Any, tmp_path: Pa
     extension.write_pages({"index": "c"}, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["index.md"]
     assert (tmp_path / "index.md").read_text() == "c"
+
+
+# Figures of fits
+
+
+STORED = ROOT / "results" / "data-quality" / "summary.json"
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Any:
+    return part_of_the_documentation("outcome_figure")
+
+
+def test_outcomes_of_a_place_are_counts_of_fits(outcomes: Any):
+    shares = {"warned": 0.5, "false_alarm": 0.1, "silently_wrong": 0.2}
+    rows = {name: row_of(metric=name, mean=share) for name, share in shares.items()}
+    counts = outcomes.Place(2000, rows, None).outcomes
+    assert list(counts.values()) == [3, 1, 4, 2]
+    del rows["warned"]
+    assert outcomes.Place(2000, rows, None).outcomes == {}
+
+
+def row_of(**changes: Any) -> Row:
+    row: dict[str, Any] = {"study": "data-quality", "setting": {}, "method": "PCABaseline"}
+    row |= {"metric": "mcc", "mean": 0.5, "sd": 0.1, "n": 10, "paper": None, "seconds": 1.0}
+    return Row(**{**row, **changes})
+
+
+def test_figures_take_the_usual_setting(outcomes: Any):
+    along = partial(outcomes.places_along, read_summary(STORED), "LinearInterventionCRL")
+    usual = {"n_latents": 5, "n_samples": 2000, "intervention": "hard", "kind": "single-node"}
+    places = along("share", [0.1, 1.0], {})
+    assert [place.value for place in places] == [0.1, 1.0]
+    for place in places:
+        assert usual.items() <= place.rows["mcc"].setting.items()
+        assert place.rows["mcc"].setting["share"] == place.value
+        assert place.rows["mcc"].chance < place.rows["mcc"].mean
+        assert sum(place.outcomes.values()) == place.rows["mcc"].n
+    (soft,) = along("n_samples", [300], {"intervention": "soft"})
+    assert soft.rows["mcc"].setting["intervention"] == "soft"
+    with pytest.raises(ValueError, match="no results of LinearInterventionCRL in"):
+        along("share", [0.123], {})
+
+
+def test_a_figure_says_what_it_shows(outcomes: Any):
+    rows = read_summary(STORED)
+    places = outcomes.places_along(rows, "LinearInterventionCRL", "share", [0.1, 1.0], {})
+    svg = outcomes.outcome_figure(places, "mcc", "noise", ["10%", "100%"]).svg
+    first = places[0]
+    assert f"10%: mcc {first.rows['mcc'].mean:.3f} of {first.rows['mcc'].n} fits" in svg
+    assert f"limit {first.limit:.3f}" in svg
+
+
+def figures_of(page: str) -> list[tuple[str, dict[str, str]]]:
+    """The study and the options of each figure of fits on a page."""
+    blocks = re.findall(r"```{outcomes} (\S+)\n(.*?)```", text_of(page), flags=re.DOTALL)
+    return [(study, dict(re.findall(r"^:(\w+): (.+)$", text, re.M))) for study, text in blocks]
+
+
+@pytest.mark.parametrize(("study", "options"), figures_of("docs/good_enough.md"))
+def test_each_figure_of_the_page_is_stored(outcomes: Any, study: str, options: dict[str, str]):
+    plot = outcomes.figure_of(outcomes.summary_of(study), options)
+    assert options["title"] in plot.svg
+    assert "<svg" in plot.svg
+
+
+def test_the_page_says_how_many_fits_were_silently_wrong():
+    rows = [row for row in read_summary(STORED) if row.method != "GaussianPosterior"]
+    silent = [row for row in rows if row.metric == "silently_wrong"]
+    n_silent = round(sum((row.mean or 0.0) * row.n for row in silent))
+    n_fits = sum(row.n for row in silent)
+    assert f"{n_silent} of {n_fits} fits" in text_of("docs/good_enough.md")

@@ -84,6 +84,14 @@ def test_impossible_visibility_is_reported(monkeypatch):
         make_linear_interventional(4, 4, 10, graph="full", min_edge_effect=1000, random_state=0)
 
 
+def test_latents_with_two_environments_and_with_none():
+    world = make_linear_interventional(3, 5, 50, intervened=[0, 1, 0], random_state=0)
+    wanted = np.vstack([np.zeros(3), np.eye(3)[[0, 1, 0]]])
+    np.testing.assert_array_equal(world.truth.targets, wanted)
+    usual = make_linear_interventional(3, 5, 50, intervened=[0, 1, 2], random_state=0)
+    np.testing.assert_array_equal(usual.X, make_linear_interventional(3, 5, 50, random_state=0).X)
+
+
 def test_unequal_sizes_and_known_targets():
     world = make_linear_interventional(
         2, 3, [10, 20, 30], targets="known", noise="laplace", random_state=0
@@ -270,3 +278,12 @@ def test_no_noise_is_allowed_and_less_is_not():
     assert said == 0
     with pytest.raises(ValueError, match="'share' must be a number of at least 0"):
         make_noisy_interventional(share=-1.0)
+
+
+def test_noisy_worlds_with_rows_and_interventions_of_ones_own():
+    world = make_noisy_interventional(3, 10, [20, 30, 40], intervened=[2, 1], random_state=0)
+    assert world.truth is not None
+    assert np.unique(world.y, return_counts=True)[1].tolist() == [20, 30, 40]
+    np.testing.assert_array_equal(world.truth.targets[1:], np.eye(3)[[2, 1]])
+    with pytest.raises(ValueError, match="'intervened' is for kind='single-node'"):
+        make_noisy_interventional(kind="multi-node", intervened=[0])

@@ -36,6 +36,7 @@ def make_linear_interventional(
     mechanism: MechanismLike = "linear",
     intervention: Literal["hard", "soft"] = "hard",
     variance_factor: float = 0.25,
+    intervened: Sequence[int] | None = None,
     graph: GraphLike = "er",
     edge_probability: float = 0.5,
     noise: str = "gaussian",
@@ -55,13 +56,16 @@ def make_linear_interventional(
     n_latents, n_features
         Dimensions.
     n_samples
-        Rows in each of the ``n_latents + 1`` environments, one number or one for each.
+        Rows in each environment, by default ``n_latents + 1`` of them: one number or one for each.
     mechanism
         ``"linear"``, ``"quadratic"``, ``"mlp"``, or whatever `make_scm` takes.
     intervention
         ``"hard"``: the target loses its parents; ``"soft"``: their effect is halved.
     variance_factor
         Of an intervention, on the noise variance of its target. The paper uses 0.25 and 5.
+    intervened
+        The latent of each environment but the observational one: some may be repeated or missing.
+        None: all, in order.
     graph, edge_probability
         See `make_graph`; by default each pair is an edge with probability one half.
     noise, noise_variance
@@ -85,9 +89,8 @@ def make_linear_interventional(
     and general transformations, JMLR 26, 2025.
     """
     _check_hard_or_soft(intervention)
-    single = [
-        Intervention(j, intervention, variance_factor=variance_factor) for j in range(n_latents)
-    ]
+    latents = range(n_latents) if intervened is None else intervened
+    single = [Intervention(j, intervention, variance_factor=variance_factor) for j in latents]
     model_seed, mixing_seed, sample_seed = independent_seeds(random_state, 3)
     draw = _scm_drawer(n_latents, graph, edge_probability, mechanism, noise, noise_variance)
     return simulate(
@@ -508,7 +511,7 @@ def _full_rank(sets: NDArray[np.bool_]) -> bool:
 def make_noisy_interventional(
     n_latents: int = 5,
     n_features: int = 50,
-    n_samples: int = 5000,
+    n_samples: Sizes = 5000,
     *,
     share: float = 0.2,
     uneven: bool = False,
@@ -516,6 +519,7 @@ def make_noisy_interventional(
     mechanism: str = "linear",
     intervention: Literal["hard", "soft"] = "hard",
     variance_factor: float = 5.0,
+    intervened: Sequence[int] | None = None,
     random_state: RandomState = None,
 ) -> Dataset:
     """Linear mixing with measurement noise, under interventions.
@@ -523,7 +527,7 @@ def make_noisy_interventional(
     Parameters
     ----------
     n_latents, n_features, n_samples
-        Dimensions, and rows of each environment.
+        Dimensions, and rows of each environment, one number or one for each.
     share
         Standard deviation of the noise beside that of all entries of X without it.
     uneven
@@ -533,6 +537,8 @@ def make_noisy_interventional(
         latents (`make_multi_node`).
     mechanism, intervention, variance_factor
         As for these worlds.
+    intervened
+        As for `make_linear_interventional`, with one intervention on each latent only.
     random_state
         Seed or generator.
 
@@ -545,7 +551,10 @@ def make_noisy_interventional(
     """
     if not share >= 0:
         raise ValueError(f"'share' must be a number of at least 0. Got {share} instead.")
+    if kind == "multi-node" and intervened is not None:
+        raise ValueError("'intervened' is for kind='single-node': sets of latents are drawn.")
     world_seed, noise_seed = independent_seeds(random_state, 2)
+    chosen: dict[str, Any] = {} if intervened is None else {"intervened": intervened}
     make = make_linear_interventional if kind == "single-node" else make_multi_node
     world = make(
         n_latents,
@@ -555,6 +564,7 @@ def make_noisy_interventional(
         intervention=intervention,
         variance_factor=variance_factor,
         random_state=world_seed,
+        **chosen,
     )
     rng = np.random.default_rng(noise_seed)
     sds = share * world.X.std() * np.ones(n_features)
