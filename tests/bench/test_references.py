@@ -5,10 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.bench import ExactPosterior, GaussianPosterior
+from crlearn.bench import ExactPosterior, GaussianPosterior, NoisePosterior
 from crlearn.bench._references import posterior_means, truth_parameters
-from crlearn.data import SCM, Gaussian, Linear, Node, make_multi_domain, make_noisy_interventional
-from crlearn.metrics import relmse
+from crlearn.data import (
+    SCM,
+    Gaussian,
+    Linear,
+    Node,
+    make_multi_domain,
+    make_noisy_interventional,
+    make_observational,
+)
+from crlearn.metrics import evaluate, relmse
 
 
 def linear_tree() -> SCM:
@@ -95,3 +103,47 @@ def test_the_gaussian_posterior_is_that_of_the_rows_of_its_truth():
     world: Any = make_noisy_interventional(2, 6, 100, random_state=0)
     with pytest.raises(ValueError, match="of these rows"):
         GaussianPosterior(truth=world.truth).fit(world.X[:50], world.y[:50])
+
+
+class TestNoisePosterior:
+    def world(self, measurement_noise: float = 0.5, mechanism: str = "linear") -> Any:
+        return make_observational(
+            3,
+            8,
+            400,
+            mechanism=mechanism,
+            measurement_noise=measurement_noise,
+            random_state=0,
+        )
+
+    def test_it_is_the_gaussian_posterior_of_gaussian_latents(self):
+        world = self.world()
+        model: Any = NoisePosterior(truth=world.truth).fit(world.X)
+        truth = world.truth
+        G, scm = truth.mixing.matrix, truth.scms[0]
+        weights = np.asarray(scm.weights())
+        mean = scm.from_noise(np.zeros((1, 3)))[0]
+        covariance = scm.covariance()
+        share = covariance @ G.T @ np.linalg.inv(G @ covariance @ G.T + 0.25 * np.eye(8))
+        latents = mean + (world.X - truth.mixing(mean[None])) @ share.T
+        np.testing.assert_allclose(model.transform(world.X), latents, atol=0.1)
+        noises = (latents - mean) @ (np.eye(3) - weights)
+        found = model.result_.noise_encoder(world.X)
+        np.testing.assert_allclose(
+            found - found.mean(axis=0), noises - noises.mean(axis=0), atol=0.1
+        )
+
+    def test_it_knows_the_layers(self):
+        world = self.world(mechanism="norm_squared")
+        model: Any = NoisePosterior(truth=world.truth).fit(world.X)
+        assert 0.8 < evaluate(model, world, ["layer_recovery"])["layer_recovery"] < 1
+
+    def test_without_noise_nothing_is_lost(self):
+        world = self.world(0.0, "norm_squared")
+        model: Any = NoisePosterior(truth=world.truth).fit(world.X)
+        assert evaluate(model, world, ["layer_recovery"])["layer_recovery"] == pytest.approx(1)
+
+    def test_worlds_of_several_environments_are_refused(self):
+        world: Any = make_multi_domain(n_features=5, n_samples=20, random_state=0)
+        with pytest.raises(ValueError, match="one environment"):
+            NoisePosterior(truth=world.truth).fit(world.X)

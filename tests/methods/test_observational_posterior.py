@@ -18,7 +18,7 @@ from crlearn.metrics import mac_matched, r2
 @pytest.fixture(scope="module")
 def world() -> Any:
     return make_observational(
-        2, 12, 1500, mechanism="norm_squared", measurement_noise=0.8, random_state=3
+        2, 12, 1500, mechanism="norm_squared", measurement_noise=0.4, random_state=3
     )
 
 
@@ -29,7 +29,7 @@ def model(world: Any) -> Any:
 
 def test_noise_is_taken_off(model: Any, world: Any):
     assert isinstance(model.result_.encoder, MechanismsPosterior)
-    np.testing.assert_allclose(model.result_.details["noise_sds"], 0.8, rtol=0.1)
+    np.testing.assert_allclose(model.result_.details["noise_sds"], 0.4, rtol=0.1)
     noisy = np.linalg.lstsq(world.truth.mixing.matrix, world.X.T, rcond=None)[0].T
     # Latents are found up to layers: what all of them say of each true one.
     assert r2(world.truth.Z, model.transform(world.X)) > r2(world.truth.Z, noisy)
@@ -46,6 +46,15 @@ def test_intervals_hold_latents_as_often_as_they_say(model: Any, world: Any):
     low, high = found.interval(0.9)
     inside = ((low[:, 0] < target) & (target < high[:, 0])).mean()
     assert 0.85 < inside < 0.95
+
+
+def test_the_expected_correlation_of_noises_is_what_is_reached(model: Any, world: Any):
+    found = model.result_.encoder.posterior_of_noises(world.X)
+    seen = found.mean.var(axis=0)
+    expected = np.sqrt(seen / (seen + found.variance.mean(axis=0)))
+    assert mac_matched(world.truth.noise, found.mean) == pytest.approx(expected.mean(), abs=0.03)
+    check = next(c for c in model.result_.checks if c.name.startswith("noises stand out"))
+    assert f"correlations of {expected.mean():.2f}" in check.detail
 
 
 def test_rows_have_one_answer(model: Any, world: Any):

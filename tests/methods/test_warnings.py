@@ -756,6 +756,9 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("ObservationalCRL", "latents stand out from the noise"): lambda: observational(
         with_noise(seen_by_many(), 20)
     ),
+    ("ObservationalCRL", "noises stand out from the measurement noise"): lambda: observational(
+        with_noise(seen_by_many(), 1.5)
+    ),
     (
         "ObservationalCRL",
         "noises of a layer can be told apart",
@@ -1011,12 +1014,13 @@ def test_measurement_noise_that_is_taken_off_is_no_reason_to_warn(fit: Any, size
     assert check_of(model, "latents stand out from the noise").passed
 
 
-@pytest.mark.parametrize("size", [0.001, 0.1])
+@pytest.mark.parametrize("size", [0.001, 0.02])
 def test_measurement_noise_of_observational_data_is_no_reason_to_warn(size: float):
     with warnings.catch_warnings():
         warnings.simplefilter("error", AssumptionWarning)
         model = observational(with_noise(seen_by_many(), size))
     assert check_of(model, "measurement noise is independent across features").passed
+    assert check_of(model, "noises stand out from the measurement noise").passed
     assert check_of(model, "latents stand out from the noise").passed
 
 

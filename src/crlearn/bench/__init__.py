@@ -6,7 +6,7 @@ import_extra("filelock", "bench")
 
 from crlearn.bench._execute import Record  # noqa: E402 - after the check of what it needs
 from crlearn.bench._plan import Cell, Plan, Run  # noqa: E402
-from crlearn.bench._references import ExactPosterior, GaussianPosterior  # noqa: E402
+from crlearn.bench._references import ExactPosterior, GaussianPosterior, NoisePosterior  # noqa: E402
 from crlearn.bench._runner import run_study  # noqa: E402
 from crlearn.bench._study import Study, list_studies, load_study  # noqa: E402
 from crlearn.bench._summary import Row, read_summary, summarise, summary_schema  # noqa: E402
@@ -19,6 +19,7 @@ __all__ = [
     "ExactPosterior",
     "GaussianPosterior",
     "Line",
+    "NoisePosterior",
     "Plan",
     "Record",
     "Row",

@@ -6,6 +6,7 @@ A study gives them the truth of its world by ``truth = "$truth"`` among their pa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import BaseCRL
-from crlearn.graph import topological_order
+from crlearn.graph import layers, topological_order
 from crlearn.inputs import read_environments
-from crlearn.methods import PosteriorEncoder
+from crlearn.methods import MechanismNoisePosterior, MechanismsPosterior, PosteriorEncoder
 from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
 
 if TYPE_CHECKING:
@@ -157,6 +158,81 @@ class GaussianPosterior(BaseCRL):
         assert isinstance(encoder, PosteriorEncoder)
         codes = None if y is None else read_environments(np.asarray(y)).codes
         return encoder.posterior(np.asarray(X, dtype=float), codes).mean
+
+
+class NoisePosterior(BaseCRL):
+    """Posterior means of latents and exogenous noises of one environment, given the truth.
+
+    Knows the structural causal model, the mixing and the measurement noise of the world, and
+    averages over draws of the latter.
+
+    Parameters
+    ----------
+    truth
+        Of a `crlearn.data.Dataset` with one environment.
+    random_state
+        Not used.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        n_latents: int | None = None,
+        *,
+        truth: Truth | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_latents = n_latents
+        self.truth = truth
+        self.random_state = random_state
+
+    def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
+        truth = self.truth
+        matrix = None if truth is None else truth.mixing.matrix
+        if truth is None or matrix is None or truth.scms is None or len(truth.scms) != 1:
+            raise ValueError(
+                "'truth' must be that of a world with one environment, known models and a linear "
+                "mixing."
+            )
+        offset = truth.mixing(np.zeros((1, matrix.shape[1])))[0]
+        sd = truth.measurement_noise or _SMALLEST_VARIANCE
+        signal = TrueSignal(truth.scms[0])
+        posterior = MechanismsPosterior(
+            LinearEncoder(np.linalg.pinv(matrix), offset),
+            sd**2 * np.linalg.inv(matrix.T @ matrix),
+            signal,
+            np.ones(matrix.shape[1]),
+        )
+        return Result(
+            encoder=posterior,
+            decoder=LinearDecoder(matrix, offset),
+            guarantee=Guarantee("none", "none", "a reference that was given the truth"),
+            noise_encoder=MechanismNoisePosterior(posterior),
+            layers=tuple(tuple(layer.tolist()) for layer in layers(truth.graph)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TrueSignal:
+    """The true distribution of latents: what `crlearn.likelihood.SignalPrior` is of a fit."""
+
+    scm: SCM
+
+    def latents(self, signal: Matrix) -> Matrix:
+        """Return the latents, which the signal is."""
+        return signal
+
+    def noises(self, signal: Matrix) -> Matrix:
+        """Return what the mechanisms leave of the latents."""
+        left = signal.copy()
+        for j, node in enumerate(self.scm.nodes):
+            left[:, j] -= np.asarray(node.without_noise(signal[:, list(self.scm.parents(j))]))
+        return left
+
+    def log_density(self, signal: Matrix) -> NDArray[np.floating]:
+        """Return the log-density of latents."""
+        return self.scm.log_density(signal)
 
 
 def posterior_means(

@@ -14,6 +14,7 @@ from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARAN
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
 from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
 from crlearn.methods._observational import ObservationalCRL, observational_crl
+from crlearn.methods._observational_posterior import MechanismNoisePosterior, MechanismsPosterior
 from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
 from crlearn.methods.nonlinear._estimator import (
@@ -56,6 +57,8 @@ __all__ = [
     "ICABaseline",
     "LatentANM",
     "LinearInterventionCRL",
+    "MechanismNoisePosterior",
+    "MechanismsPosterior",
     "MultiNodeCRL",
     "NonlinearInterventionCRL",
     "ObservationalCRL",

@@ -65,10 +65,14 @@ from crlearn.likelihood import (
     some_rows,
 )
 from crlearn.methods._alternatives import determination_check
-from crlearn.methods._observational_checks import noise_checks, nonlinearity_check
+from crlearn.methods._observational_checks import (
+    noise_checks,
+    nonlinearity_check,
+    visibility_check,
+)
 from crlearn.methods._observational_posterior import MechanismNoisePosterior, MechanismsPosterior
 from crlearn.methods.adjusted._estimator import AdjustedCRL
-from crlearn.result import Alternative, Guarantee, LinearDecoder, LinearEncoder, Result
+from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.scores import Posterior
 from crlearn.tags import stored
 
@@ -158,6 +162,7 @@ def observational_crl(
             *signal.checks,
             nonlinearity_check(fit),
             *noise_checks(fit, fitted @ fit.H.T, noises_of(fit, fitted)),
+            *_measurement_checks(encoder, some_rows(X, _ROWS_TO_COMPARE)),
             determination_check(len(fit.H), alternatives, _ASKED),
         ),
         noise_encoder=noise_encoder,
@@ -189,6 +194,14 @@ def _encoders(
     prior = prior_of(fit, fit.completed)
     posterior = MechanismsPosterior(signal.encoder, signal.noise, prior, scale)
     return posterior, MechanismNoisePosterior(posterior)
+
+
+def _measurement_checks(
+    encoder: LinearEncoder | MechanismsPosterior, X: Matrix
+) -> tuple[Check, ...]:
+    if isinstance(encoder, LinearEncoder):
+        return ()
+    return (visibility_check(encoder.posterior_of_noises(X)),)
 
 
 def _alternatives(fit: Fit, y: Matrix) -> tuple[Alternative, ...]:

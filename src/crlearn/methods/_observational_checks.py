@@ -14,12 +14,14 @@ from scipy.stats import chi2, kurtosis, norm, rankdata, skew
 from crlearn.graph import transitive_closure
 from crlearn.likelihood import FITS, Fit, gaussian_p_values, is_gaussian
 from crlearn.result import Check
+from crlearn.scores import Posterior
 
 Matrix = NDArray[np.floating]
 
 _NOT_GAUSSIAN = "data are not Gaussian"
 _GAUSSIAN_NOISE = "noise is Gaussian"
 _TOLD_APART = "noises of a layer can be told apart"
+_CLEAR = 0.9  # mean correlation below which an answer is of little use
 _ONLY_THE_SPAN = (
     "effects may be linear, and then latents and layers cannot be recovered from observational "
     "data; only the span can"
@@ -54,6 +56,22 @@ def noise_checks(fit: Fit, latents: Matrix, noises: Matrix) -> tuple[Check, Chec
     """Check the shape of noises, and that they are independent of what is not below them."""
     shape = _gaussian_check(noises) if is_gaussian(fit) else _apart_check(fit)
     return shape, _independence_check(fit, latents, noises)
+
+
+def visibility_check(noises: Posterior) -> Check:
+    """Check that the exogenous noises show behind the measurement noise.
+
+    The correlation of a noise with its posterior mean follows from the posterior variances.
+    """
+    seen = noises.mean.var(axis=0)
+    expected = np.sqrt(seen / (seen + noises.variance.mean(axis=0)))
+    j = int(expected.argmin())
+    return Check(
+        "noises stand out from the measurement noise",
+        bool(expected.mean() >= _CLEAR),
+        f"posterior means of noises have expected correlations of {expected.mean():.2f} with them, "
+        f"the least {expected[j]:.2f} (z{j}); more features or less noise would tell more",
+    )
 
 
 def _apart_check(fit: Fit) -> Check:

@@ -6,14 +6,16 @@ same for all rows and calls, evenly spread (Sobol's points), so that a row has o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, qmc
 
-from crlearn.likelihood import SignalPrior, weighted_signals
+from crlearn.likelihood import weighted_signals
 from crlearn.result import LinearEncoder
 from crlearn.scores import Posterior
 from crlearn.tags import stored
@@ -21,6 +23,22 @@ from crlearn.tags import stored
 Matrix = NDArray[np.floating]
 
 _LOG_DRAWS = 8  # two to this power, for each row
+
+
+class Signals(Protocol):
+    """The distribution of a signal: `crlearn.likelihood.SignalPrior`, or the true one."""
+
+    def latents(self, signal: Matrix) -> Matrix:
+        """Return the latents of rows of a signal."""
+        ...
+
+    def noises(self, signal: Matrix) -> Matrix:
+        """Return the exogenous noises of rows of a signal."""
+        ...
+
+    def log_density(self, signal: Matrix) -> NDArray[np.floating]:
+        """Return the log-density of rows of a signal."""
+        ...
 
 
 @stored("encoder/mechanisms-posterior")
@@ -42,7 +60,7 @@ class MechanismsPosterior:
 
     signal: LinearEncoder
     noise: Matrix
-    prior: SignalPrior
+    prior: Signals
     scale: Matrix
 
     @property
@@ -61,25 +79,24 @@ class MechanismsPosterior:
 
     def posterior(self, X: Matrix) -> Posterior:
         """Return posterior means and variances of the latents of each row of `X`."""
+        return self._posterior(X, self.prior.latents)
+
+    def posterior_of_noises(self, X: Matrix) -> Posterior:
+        """Return posterior means and variances of the exogenous noises of each row of `X`."""
+        return self._posterior(X, self.prior.noises)
+
+    def _posterior(self, X: Matrix, function: Callable[[Matrix], Matrix]) -> Posterior:
         n = self.n_latents
 
         def powers(signal: Matrix) -> Matrix:
-            Z = self.prior.latents(signal)
-            return np.concatenate([Z, Z**2], axis=1)
+            values = function(signal) * self.scale
+            return np.concatenate([values, values**2], axis=1)
 
-        moments = self._expected(X, powers)
-        mean, square = moments[:, :n], moments[:, n:]
-        variance = np.maximum(square - mean**2, 0.0)
-        return Posterior(mean * self.scale, variance * self.scale**2)
-
-    def noises(self, X: Matrix) -> Matrix:
-        """Return the posterior means of the exogenous noises of each row of `X`."""
-        return self._expected(X, self.prior.noises) * self.scale
-
-    def _expected(self, X: Matrix, function) -> Matrix:
-        noise = _even_points(self.n_latents) @ np.linalg.cholesky(self.noise).T
+        noise = _even_points(n) @ np.linalg.cholesky(self.noise).T
         parts = weighted_signals(self.signal(X), self.prior, lambda _: noise, len(noise))
-        return np.concatenate([part.expected(function) for part in parts])
+        moments = np.concatenate([part.expected(powers) for part in parts])
+        mean, square = moments[:, :n], moments[:, n:]
+        return Posterior(mean, np.maximum(square - mean**2, 0.0))
 
 
 @stored("noise/posterior-of-mechanisms")
@@ -102,7 +119,7 @@ class MechanismNoisePosterior:
 
     def __call__(self, X: Matrix) -> Matrix:
         """Return the noises of each row of `X`."""
-        return self.latents.noises(X)
+        return self.latents.posterior_of_noises(X).mean
 
 
 @cache

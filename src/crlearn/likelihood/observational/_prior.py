@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,14 @@ Vector = NDArray[np.floating]
 Draws = Callable[[int], Matrix]  # noise for so many rows, ``(rows, draws, n)``
 
 _ENTRIES_AT_ONCE = 1_000_000  # of draws, in memory
+
+
+class HasDensity(Protocol):
+    """The distribution of a signal."""
+
+    def log_density(self, signal: Matrix) -> Vector:
+        """Return the log-density of rows of a signal."""
+        ...
 
 
 @stored("noise/signal-prior")
@@ -113,7 +122,7 @@ def prior_of(fit: Fit, rows: Matrix) -> SignalPrior:
 
 
 def weighted_signals(
-    y: Matrix, prior: SignalPrior, draws: Draws, n_draws: int
+    y: Matrix, prior: HasDensity, draws: Draws, n_draws: int
 ) -> Iterator[Weighted]:
     """Yield what the rows may have been without noise, some rows at a time."""
     step = max(1, _ENTRIES_AT_ONCE // (n_draws * y.shape[1]))
