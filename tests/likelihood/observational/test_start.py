@@ -74,6 +74,17 @@ class TestCompleteStructures:
         found = complete_structures(squares[0], [np.eye(3), -np.eye(3)], one_by_one, n_followed=2)
         assert len(found) == 1
 
+    def test_hidden_units_are_tried_from_the_best_starts_alone(self, squares: Any):
+        n_fits = list[int]()
+
+        def counted(function: Any, items: Any) -> list[Any]:
+            n_fits.append(len(items))
+            return one_by_one(function, items)
+
+        starts = [np.eye(3)[::-1], np.eye(3)]
+        complete_structures(squares[0], starts, counted, n_followed=1)
+        assert n_fits == [2, 1]
+
     def test_hidden_units_where_they_help(self, squares: Any, network: Any):
         (plain,) = complete_structures(squares[0], [np.eye(3)], one_by_one, n_followed=1)
         (rich,) = complete_structures(network.model, [network.H], one_by_one, n_followed=1)

@@ -3,9 +3,9 @@
 A Gaussian likelihood is at its optimum at a wrong encoder if noises have another shape: mixtures of
 independent variables that are not Gaussian depend on each other nonlinearly, and mechanisms explain
 that. So densities are fitted with all else (`nodes._any_noise`). From rotations that suit cubic
-mechanisms, complete graphs are fitted, which the best graph at the encoder replaces while the score
-rises; then edges are dropped. What a lost parent did linearly can be part of the latent itself, so
-the encoder is moved by that first.
+mechanisms, complete graphs are fitted, and from the best of these the best graph at their encoder;
+then edges are dropped. What a lost parent did linearly can be part of the latent itself, so the
+encoder is moved by that first.
 """
 
 from __future__ import annotations
@@ -98,12 +98,9 @@ class AnyNoiseSearch:
         return self.model.fitted_once(H, complete_graph(order or range(self.model.n)))
 
     def with_better_graph(self, best: Fit) -> Fit:
-        """Take the best graph at the encoder and fit it, while the score rises."""
-        while True:
-            found = self.model.fitted_once(best.H, self._graph_at(best.H))
-            if found.score < best.score + LEAST_GAIN:
-                return best
-            best = found
+        """Fit the best graph at the encoder, and keep it if the score rises."""
+        found = self.model.fitted_once(best.H, self._graph_at(best.H))
+        return max(found, best, key=lambda fit: fit.score)
 
     def improved(self, best: Fit) -> Fit:
         """Drop edges, the encoder following, and move single ones at the encoder, by turns."""
@@ -127,7 +124,7 @@ class AnyNoiseSearch:
             for start in tried[:n_followed]:
                 order = topological_order(start.adjacency).tolist()
                 found = self.with_better_graph(self.dense(start.H, order))
-                if found.graph != best.graph:  # or it is the same optimum, as a rule
+                if found.graph != best.graph:  # otherwise it is where the rotation came from
                     found = self.improved(found)
                 if found.score > best.score + LEAST_GAIN:
                     self.not_taken.append(best)

@@ -1,12 +1,12 @@
 """Encoder, mechanisms and layers from one environment, by evidence.
 
-1. *Starts*: complete graphs from rotations that suit cubic mechanisms
-   (`observational._start`), with Gaussian noise and with densities of the noises
-   (`observational._any_noise`). If these gain more than they cost, what follows is done with them.
-2. *Sparse graphs*: the best of them lose the edges that they do not need
-   (`observational._edges`).
-3. In the best of these, pairs of latents are rotated into each other (`observational._rotations`)
-   and edges dropped and added, until neither gains.
+1. *Starts*: rotations that suit cubic mechanisms (`observational._start`).
+2. *Densities of the noises* (`observational._any_noise`): complete graphs, then graphs without the
+   edges that are not needed, if densities gain more than they cost.
+3. *Gaussian noise*, unless it is far behind from the encoder of these: complete graphs; the best of
+   them lose the edges that they do not need (`observational._edges`); in the best of these, pairs
+   of latents are rotated into each other (`observational._rotations`) and edges dropped and added,
+   until neither gains. If densities are the better fit, pairs are rotated with them instead.
 4. The best structures are fitted to more rows, which decide between them, and the last one to all.
    The others are its alternatives.
 
@@ -87,6 +87,7 @@ def fit_observational(
         Latents are in the order of their layers, those of the last layer first.
     """
     few, more = some_rows(y, _ROWS_OF_THE_SEARCH), some_rows(y, 4 * _ROWS_OF_THE_SEARCH)
+    # With densities, following four in place of two found nothing else in two worlds.
     n_followed, n_with_densities = n_starts // 2 + 1, max(1, n_starts // 3)
     search = EdgeSearch(RelevanceModel(few))
     n_threads = 1 if len(few) < _ROWS_OF_THE_SEARCH else cpu_count()

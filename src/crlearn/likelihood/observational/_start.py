@@ -2,8 +2,8 @@
 
 The cost of the rotations does not depend on the number of rows (`nodes._polynomial`). From each of
 them encoder and mechanisms of all latents before are fitted by evidence; what is not needed fades.
-Mechanisms are sums with products of pairs; if hidden units of several parents help, they have
-these, too.
+Mechanisms are sums with products of pairs; if hidden units of several parents help, which is tried
+from the best starts, they have these, too.
 """
 
 from __future__ import annotations
