@@ -194,21 +194,21 @@ class _Grid:
             return rates, float(rates.sum() - counted @ weights + 0.5 * weights @ fixed @ weights)
 
         # Newton's steps; `core._newton` would take longer over each than these small matrices do.
-        weights, (rates, value) = start, at(start)
-        for steps_left in reversed(range(_MOST_STEPS)):
+        weights, (rates, value), n_steps = start, at(start), 0
+        while True:
             seen = (splines * rates[:, None]).T @ splines
             factor, failed = _factorised(seen + fixed, clean=False)
             if failed:
                 raise np.linalg.LinAlgError("the splines of a density are too alike")
             gradient = splines.T @ rates - counted + fixed @ weights
             step = -_solved_by(factor, gradient)[0]
-            if -gradient @ step < 2 * _ENOUGH or not steps_left:
+            if -gradient @ step < 2 * _ENOUGH or n_steps == _MOST_STEPS:
                 break
             rates, reached = at(weights + step)
             while reached > value:
                 step = step / 2
                 rates, reached = at(weights + step)
-            weights, value = weights + step, reached
+            weights, value, n_steps = weights + step, reached, n_steps + 1
         effective = np.trace(_solved_by(factor, seen)[0])
         return weights, max(float(effective) - 3, 1.0)
 

@@ -362,7 +362,7 @@ class AnyNoiseModel:
         values = basis(z[:, list(parents)]).values.astype(float)
         gram, with_child, square = values.T @ values, values.T @ child, child @ child
         price = parameter_price(self.n_rows)
-        best, lowest = (), np.inf
+        choices: list[tuple[float, IntMatrix, int, Matrix]] = []
         for kept, n_parameters in self._selections(basis):
             inside = gram[np.ix_(kept, kept)]
             ridge = RIDGE * np.trace(inside) / len(kept) * np.eye(len(kept))
@@ -370,9 +370,8 @@ class AnyNoiseModel:
             mean = (child.sum() - gram[0, kept] @ found) / len(z)
             left = (square + found @ (inside @ found - 2 * with_child[kept])) / len(z) - mean**2
             cost = 0.5 * len(z) * np.log(max(left, 1e-300)) + price * n_parameters
-            if cost < lowest:
-                best, lowest = (kept, n_parameters, found), cost
-        kept, n_parameters, found = best
+            choices.append((cost, kept, n_parameters, found))
+        _, kept, n_parameters, found = min(choices, key=lambda choice: choice[0])
         coefficients = np.zeros(basis.size)
         coefficients[kept] = found
         residuals = child - values @ coefficients
