@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import gumbel_r, laplace, norm
 
+from crlearn.likelihood.core import _density
 from crlearn.likelihood.core._density import Density, fit_density
 
 GRID = np.linspace(-30, 30, 60_001)
@@ -69,6 +70,21 @@ def test_a_density_like_another_is_as_smooth():
     np.testing.assert_allclose(
         again.log_density(2 * values), like.log_density(values) - np.log(2), atol=1e-2
     )
+
+
+@pytest.mark.parametrize("draw", ["standard_normal", "laplace", "uniform"])
+def test_bic_chooses_the_penalty(draw: str, monkeypatch: pytest.MonkeyPatch):
+    """No single penalty has a lower BIC than the one that is found on the way."""
+    values = centred(getattr(np.random.default_rng(0), draw)(size=4000))
+
+    def bic(density: Density) -> float:
+        log_likelihood = density.log_density(values).sum()
+        return -2 * log_likelihood + density.freedom * np.log(len(values))
+
+    chosen = fit_density(values)
+    for penalty in _density._PENALTIES:
+        monkeypatch.setattr(_density, "_PENALTIES", (penalty,))
+        assert bic(chosen) < bic(fit_density(values)) + 1
 
 
 def test_constants_do_no_harm():

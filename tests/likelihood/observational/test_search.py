@@ -167,6 +167,26 @@ class TestAlternatives:
         assert min(agreement(fit, other, y) for other in close) < 0.5
 
 
+class TestGaussianNoiseIsSearched:
+    @pytest.mark.parametrize(("draw", "expected"), [("laplace", [1]), ("standard_normal", [2])])
+    def test_unless_it_is_far_behind(
+        self, monkeypatch: pytest.MonkeyPatch, draw: str, expected: list[int]
+    ):
+        """By how many starts it has: that of the encoder with densities, or all."""
+        n_starts, complete_structures = list[int](), _search.complete_structures
+
+        def counted(model: RelevanceModel, starts: Any, run: Any, n_followed: int) -> list[Fit]:
+            n_starts.append(len(starts))
+            return complete_structures(model, starts, run, n_followed)
+
+        monkeypatch.setattr(_search, "complete_structures", counted)
+        noise = getattr(np.random.default_rng(0), draw)(size=(1000, 2))
+        noise[:, 1] += noise[:, 0] ** 2
+        noise -= noise.mean(axis=0)
+        fitted(noise @ np.linalg.inv(np.linalg.cholesky(noise.T @ noise / 1000)).T)
+        assert n_starts == expected
+
+
 @pytest.fixture(scope="module")
 def model() -> RelevanceModel:
     """Of rows whose columns are latents: 0 -> 1 explains most, 2 and 3 stand alone."""

@@ -61,7 +61,7 @@ class TestCompleteStructures:
     def test_the_best_comes_first_and_finds_the_noises(self, squares: Any):
         model, noise = squares
         starts = [np.eye(3)[::-1], np.eye(3)]  # whitened rows are in causal order
-        found = complete_structures(model, starts, one_by_one)
+        found = complete_structures(model, starts, one_by_one, n_followed=4)
         scores = [fit.score for fit in found]
         assert (np.diff(scores) < -LEAST_GAIN).all()
         assert scores[0] > 10 - model.objective(model.start(starts[1], complete_graph(range(3))))
@@ -71,12 +71,23 @@ class TestCompleteStructures:
             assert abs(np.corrcoef(residuals[:, j], noise[:, j])[0, 1]) > 0.98
 
     def test_equal_ones_are_one(self, squares: Any):
-        found = complete_structures(squares[0], [np.eye(3), -np.eye(3)], one_by_one)
+        found = complete_structures(squares[0], [np.eye(3), -np.eye(3)], one_by_one, n_followed=2)
         assert len(found) == 1
 
+    def test_hidden_units_are_tried_from_the_best_starts_alone(self, squares: Any):
+        n_fits = list[int]()
+
+        def counted(function: Any, items: Any) -> list[Any]:
+            n_fits.append(len(items))
+            return one_by_one(function, items)
+
+        starts = [np.eye(3)[::-1], np.eye(3)]
+        complete_structures(squares[0], starts, counted, n_followed=1)
+        assert n_fits == [2, 1]
+
     def test_hidden_units_where_they_help(self, squares: Any, network: Any):
-        (plain,) = complete_structures(squares[0], [np.eye(3)], one_by_one)
-        (rich,) = complete_structures(network.model, [network.H], one_by_one)
+        (plain,) = complete_structures(squares[0], [np.eye(3)], one_by_one, n_followed=1)
+        (rich,) = complete_structures(network.model, [network.H], one_by_one, n_followed=1)
         assert not has_hidden_units(plain)
         assert has_hidden_units(rich)
 

@@ -9,18 +9,19 @@ which is convex and does not grow with the number of values.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import get_lapack_funcs
 
-from crlearn.likelihood.core._newton import Expansion, descend
 from crlearn.tags import stored
 
 Vector = NDArray[np.floating]
 Matrix = NDArray[np.floating]
+
+_factorised, _solved_by = get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
 
 # Values are in standard deviations. Where not derived, numbers were chosen without a study.
 _INTERVALS = 22  # between knots
@@ -28,10 +29,11 @@ _SMALLEST_INTERVAL = 0.12
 _FARTHEST = 12.0  # end of the knots; a Gaussian's score there is the steepest of a tail
 _BINS = 5  # in each interval
 _PENALTIES = (3e1, 1e0, 3e-2, 1e-3)
-_POINTS = 2001  # of the table
+_POINTS = 1001  # of the table
 _MOST_VALUES = 20_000
 _MOST_STEPS = 25
-_ENOUGH = 1e-3  # nats that a step must still gain
+_ENOUGH = 1e-3  # nats that a step must promise
+_DEGREE = 3
 _RIDGE = 1e-7  # for weights that no value sees
 GAUSSIAN_CONSTANT = 0.5 * np.log(2 * np.pi)
 
@@ -102,22 +104,29 @@ def fit_density(values: Vector, like: Density | None = None) -> Density:
     scale = float(values.std())
     if (like is not None and like.grid is None) or not scale > 0:
         return Density.gaussian(scale)
-    # The shape does not need more values, however many there are.
-    x = np.sort(values[:: -(-len(values) // _MOST_VALUES)]) / scale
+    x = _standardised(values, scale)
     if like is not None and like.grid is not None:
         weights, freedom = like.grid.regress(like.grid.counts(x), like.penalty, like.weights)
         return like.grid.density(weights, freedom, scale, like.penalty)
     grid = _Grid.of(x)
-    counts = grid.counts(x)
-    lowest = -2 * float(counts @ (-0.5 * grid.centres**2 - GAUSSIAN_CONSTANT))
-    weights = grid.gaussian()
-    density = Density.gaussian(scale)
-    for penalty in _PENALTIES:
-        weights, freedom = grid.regress(counts, penalty, weights)
-        bic = -2 * float(counts @ (grid.splines @ weights)) + freedom * np.log(counts.sum())
-        if bic < lowest:
-            density, lowest = grid.density(weights, freedom, scale, penalty), bic
-    return density
+    best = grid.smoothest(grid.counts(x))
+    if best.freedom == 0:
+        return Density.gaussian(scale)
+    return grid.density(best.weights, best.freedom, scale, best.penalty)
+
+
+def _standardised(values: Vector, scale: float) -> Vector:
+    """Return sorted values; the shape does not need more of them, however many there are."""
+    return np.sort(values[:: -(-len(values) // _MOST_VALUES)]) / scale
+
+
+class _Smoothed(NamedTuple):
+    """Weights of the splines, how many parameters they are worth, and what they reach."""
+
+    weights: Vector
+    freedom: float
+    penalty: float
+    log_likelihood: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,24 +146,15 @@ class _Grid:
         edges = (breaks[:-1, None] + np.diff(breaks)[:, None] * inner).ravel()
         edges = np.append(edges, breaks[-1])
         knots = np.concatenate([np.repeat(breaks[0], 3), breaks, np.repeat(breaks[-1], 3)])
-        splines = BSpline.design_matrix((edges[1:] + edges[:-1]) / 2, knots, 3).toarray()
-        third = BSpline(knots, np.eye(splines.shape[1]), 3).derivative(3)
-        middle, length = (breaks[1:] + breaks[:-1]) / 2, np.diff(breaks)
+        splines = BSpline.design_matrix((edges[1:] + edges[:-1]) / 2, knots, _DEGREE).toarray()
         # Short intervals are there where more can be seen, so the penalty is weaker there.
-        bent = third(middle) * np.sqrt(length * length**5)[:, None]
+        bent = _third_derivatives(knots) * (np.diff(breaks) ** 3)[:, None]
         return cls(edges, knots, splines, bent.T @ bent)
 
     @property
     def centres(self) -> Vector:
         """Of the bins."""
         return (self.edges[1:] + self.edges[:-1]) / 2
-
-    @cached_property
-    def _table(self) -> tuple[Matrix, Matrix]:
-        """The splines and their derivatives at the points of the table."""
-        curves = BSpline(self.knots, np.eye(self.splines.shape[1]), 3)
-        points = np.linspace(self.knots[0], self.knots[-1], _POINTS)
-        return curves(points), curves.derivative()(points)
 
     def counts(self, x: Vector) -> Vector:
         """Count sorted values in the bins; those beyond the ends are in the first and the last."""
@@ -166,50 +166,60 @@ class _Grid:
         return np.diff(before)
 
     def gaussian(self) -> Vector:
-        """Return the weights of the Gaussian."""
-        target = -0.5 * self.centres**2 - GAUSSIAN_CONSTANT
-        return np.linalg.lstsq(self.splines, target, rcond=None)[0]
+        """Return the weights of the Gaussian: those of a square are mean products of knots."""
+        a, b, c = (self.knots[k : len(self.knots) - 4 + k] for k in (1, 2, 3))
+        return -(a * b + a * c + b * c) / 6 - GAUSSIAN_CONSTANT
+
+    def smoothest(self, counts: Vector) -> _Smoothed:
+        """Return the curve that BIC chooses; rougher ones are tried until they are worse."""
+        weights, price = self.gaussian(), np.log(counts.sum()) / 2
+        best = _Smoothed(weights, 0.0, np.inf, self._log_likelihood(counts, weights))
+        for penalty in _PENALTIES:
+            weights, freedom = self.regress(counts, penalty, weights)
+            found = _Smoothed(weights, freedom, penalty, self._log_likelihood(counts, weights))
+            if found.log_likelihood - price * freedom < best.log_likelihood - price * best.freedom:
+                break
+            best = found
+        return best
+
+    def _log_likelihood(self, counts: Vector, weights: Vector) -> float:
+        return float(counts @ (self.splines @ weights))
 
     def regress(self, counts: Vector, penalty: float, start: Vector) -> tuple[Vector, float]:
         """Return the weights of the splines, and how many parameters they are worth."""
-        total = counts.sum()
-        fixed = penalty * total * self.roughness + _RIDGE * total * np.eye(self.splines.shape[1])
-        offset, counted = np.log(np.diff(self.edges) * total), self.splines.T @ counts
+        total, splines = counts.sum(), self.splines
+        fixed = penalty * total * self.roughness + _RIDGE * total * np.eye(splines.shape[1])
+        offset, counted = np.log(np.diff(self.edges) * total), splines.T @ counts
 
-        def rates(weights: Vector) -> Vector:
+        def at(weights: Vector) -> tuple[Vector, float]:
             with np.errstate(over="ignore"):  # a step that is too long
-                return np.exp(self.splines @ weights + offset)
+                rates = np.exp(splines @ weights + offset)
+            return rates, float(rates.sum() - counted @ weights + 0.5 * weights @ fixed @ weights)
 
-        def value(weights: Vector, expected: Vector | None = None) -> float:
-            total = (rates(weights) if expected is None else expected).sum()
-            return float(total - counted @ weights + 0.5 * weights @ fixed @ weights)
-
-        def information(expected: Vector) -> Matrix:
-            return (self.splines * expected[:, None]).T @ self.splines
-
-        def expand(weights: Vector) -> Expansion:
-            expected = rates(weights)
-            gradient = self.splines.T @ expected - counted + fixed @ weights
-            return Expansion(value(weights, expected), gradient, information(expected) + fixed)
-
-        weights, _ = descend(
-            start,
-            expand,
-            value,
-            lambda weights, step: weights + step,
-            max_steps=_MOST_STEPS,
-            tolerance=_ENOUGH,
-            damping=0.0,
-        )
-        seen = information(rates(weights))
-        effective = np.trace(cho_solve(cho_factor(seen + fixed), seen))
+        # Newton's steps; `core._newton` would take longer over each than these small matrices do.
+        weights, (rates, value), n_steps = start, at(start), 0
+        while True:
+            seen = (splines * rates[:, None]).T @ splines
+            factor, failed = _factorised(seen + fixed, clean=False)
+            if failed:
+                raise np.linalg.LinAlgError("the splines of a density are too alike")
+            gradient = splines.T @ rates - counted + fixed @ weights
+            step = -_solved_by(factor, gradient)[0]
+            if -gradient @ step < 2 * _ENOUGH or n_steps == _MOST_STEPS:
+                break
+            rates, reached = at(weights + step)
+            while reached > value:
+                step = step / 2
+                rates, reached = at(weights + step)
+            weights, value, n_steps = weights + step, reached, n_steps + 1
+        effective = np.trace(_solved_by(factor, seen)[0])
         return weights, max(float(effective) - 3, 1.0)
 
     def density(self, weights: Vector, freedom: float, scale: float, penalty: float) -> Density:
         """Table the log-density, with tails that fall, and total mass one."""
         ends = float(self.knots[0]), float(self.knots[-1])
-        values, slopes = self._table
-        log_values, scores = values @ weights, -(slopes @ weights)
+        points, curve = np.linspace(*ends, _POINTS), BSpline(self.knots, weights, _DEGREE)
+        log_values, scores = curve(points), -curve.derivative()(points)
         # Tails fall no slower than those of an exponential variable.
         scores[0] = -np.clip(-scores[0], 1.0, _FARTHEST)
         scores[-1] = np.clip(scores[-1], 1.0, _FARTHEST)
@@ -218,6 +228,16 @@ class _Grid:
         mass += heights[0] / -scores[0] + heights[-1] / scores[-1]
         log_values -= np.log(mass)
         return Density(ends, log_values, scores, scale, freedom, penalty, self, weights)
+
+
+def _third_derivatives(knots: Vector) -> Matrix:
+    """Return the third derivative of each spline, a column, between each two knots (de Boor)."""
+    weights = np.eye(len(knots) - _DEGREE - 1)
+    for degree in range(_DEGREE, 0, -1):
+        length = knots[degree + 1 : -1] - knots[1 : -degree - 1]
+        weights = degree * np.diff(weights, axis=0) / length[:, None]
+        knots = knots[1:-1]
+    return weights
 
 
 def _breaks(x: Vector) -> Vector:

@@ -358,24 +358,26 @@ class AnyNoiseModel:
         j, p = place
         parents = parents if self._has_parents(p) else ()
         z = np.concatenate(list(self._latents(H, place)))
-        basis = self._basis(H, j, parents, z)
+        basis, child = self._basis(H, j, parents, z), z[:, j]
         values = basis(z[:, list(parents)]).values.astype(float)
-        gram, with_child = values.T @ values, values.T @ z[:, j]
+        gram, with_child, square = values.T @ values, values.T @ child, child @ child
         price = parameter_price(self.n_rows)
-        best, lowest = None, np.inf
+        choices: list[tuple[float, IntMatrix, int, Matrix]] = []
         for kept, n_parameters in self._selections(basis):
             inside = gram[np.ix_(kept, kept)]
             ridge = RIDGE * np.trace(inside) / len(kept) * np.eye(len(kept))
-            coefficients = np.zeros(basis.size)
-            coefficients[kept] = np.linalg.solve(inside + ridge, with_child[kept])
-            scale = float((z[:, j] - values @ coefficients).std())
-            cost = len(z) * np.log(max(scale, 1e-300)) + price * n_parameters
-            if cost < lowest:
-                density = Density.gaussian(scale)
-                best = Mechanism(parents, basis, kept, n_parameters, coefficients, density)
-                lowest = cost
-        assert best is not None
-        return best
+            found = np.linalg.solve(inside + ridge, with_child[kept])
+            mean = (child.sum() - gram[0, kept] @ found) / len(z)
+            left = (square + found @ (inside @ found - 2 * with_child[kept])) / len(z) - mean**2
+            cost = 0.5 * len(z) * np.log(max(left, 1e-300)) + price * n_parameters
+            choices.append((cost, kept, n_parameters, found))
+        _, kept, n_parameters, found = min(choices, key=lambda choice: choice[0])
+        coefficients = np.zeros(basis.size)
+        coefficients[kept] = found
+        residuals = child - values @ coefficients
+        self._residuals_at[place] = H, coefficients, residuals
+        density = Density.gaussian(float(residuals.std()))
+        return Mechanism(parents, basis, kept, n_parameters, coefficients, density)
 
     def _basis(self, H: Matrix, j: int, parents: Parents, z: Matrix) -> Basis | LinearBasis:
         if self.linear or not parents:

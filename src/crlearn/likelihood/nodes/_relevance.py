@@ -309,9 +309,9 @@ def slope(child: Matrix, parents: Matrix, shape: Shape) -> Slope:
     by_shape: list[Matrix] = [np.bincount(groups, 0.5 * by_precision).astype(float)]
 
     causes = np.ascontiguousarray(parents.T)
-    weights = np.column_stack([fit.covariance, (-n_rows / fit.spread) * b])
-    by_function = weights @ np.vstack([Phi.T, fit.residual])
-    by_function -= by_function.mean(axis=1, keepdims=True)
+    # Of centred functions: as these and residuals have mean zero, so have the derivatives.
+    by_function = fit.covariance @ Phi.T
+    by_function -= np.multiply.outer((n_rows / fit.spread) * b, fit.residual)
     by_causes = by_function[:p].copy()
     for by_products, k in zip(_products(by_function, p), range(p), strict=True):
         by_causes[k] += np.einsum("ij,ij->j", by_products, causes[k:])

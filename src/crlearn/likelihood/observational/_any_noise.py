@@ -3,9 +3,9 @@
 A Gaussian likelihood is at its optimum at a wrong encoder if noises have another shape: mixtures of
 independent variables that are not Gaussian depend on each other nonlinearly, and mechanisms explain
 that. So densities are fitted with all else (`nodes._any_noise`). From rotations that suit cubic
-mechanisms, complete graphs are fitted, which the best graph at the encoder replaces while the score
-rises; then edges are dropped. What a lost parent did linearly can be part of the latent itself, so
-the encoder is moved by that first.
+mechanisms, complete graphs are fitted, and from the best of these the best graph at their encoder;
+then edges are dropped. What a lost parent did linearly can be part of the latent itself, so the
+encoder is moved by that first.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ Matrix = NDArray[np.floating]
 Edge = tuple[int, int]  # cause and effect
 
 _LARGEST_FOR_ALL_GRAPHS = 6  # latents
-_STEPS_OF_A_GLANCE = 6
+_STEPS_OF_A_GLANCE = 3
 _BY_CHANCE = 0.01  # p-value of an edge that is in doubt
 HOPELESS = 60.0  # nats that the encoder may bring back
 
 
-def local_optima(y: Matrix, starts: Iterable[Matrix], run: Run) -> list[Fit]:
-    """Fit from all starts; return where they end, the best first."""
-    return distinct(run(lambda H: AnyNoiseSearch(y).local_optimum(H), starts))
+def local_optima(y: Matrix, starts: Iterable[Matrix], run: Run, n_followed: int) -> list[Fit]:
+    """Fit complete graphs from all starts, and better ones from the best; the best come first."""
+    dense = distinct(run(lambda H: AnyNoiseSearch(y).dense(H), starts))
+    return distinct(run(lambda fit: AnyNoiseSearch(y).with_better_graph(fit), dense[:n_followed]))
 
 
 def improved_structures(y: Matrix, starts: Sequence[Fit], run: Run, n_followed: int) -> list[Fit]:
@@ -92,15 +93,14 @@ class AnyNoiseSearch:
         self.model = any_noise_model(y)
         self.not_taken: list[Fit] = []
 
-    def local_optimum(self, H: Matrix, order: Sequence[int] | None = None) -> Fit:
-        """Fit a complete graph, then the best graph at the encoder, while the score rises."""
-        model = self.model
-        best = model.fitted_once(H, complete_graph(order or range(model.n)))
-        while True:
-            found = model.fitted_once(best.H, self._graph_at(best.H))
-            if found.score < best.score + LEAST_GAIN:
-                return best
-            best = found
+    def dense(self, H: Matrix, order: Sequence[int] | None = None) -> Fit:
+        """Fit a complete graph."""
+        return self.model.fitted_once(H, complete_graph(order or range(self.model.n)))
+
+    def with_better_graph(self, best: Fit) -> Fit:
+        """Fit the best graph at the encoder, and keep it if the score rises."""
+        found = self.model.fitted_once(best.H, self._graph_at(best.H))
+        return max(found, best, key=lambda fit: fit.score)
 
     def improved(self, best: Fit) -> Fit:
         """Drop edges, the encoder following, and move single ones at the encoder, by turns."""
@@ -123,7 +123,9 @@ class AnyNoiseSearch:
             tried.sort(key=lambda fit: -fit.score)
             for start in tried[:n_followed]:
                 order = topological_order(start.adjacency).tolist()
-                found = self.improved(self.local_optimum(start.H, order))
+                found = self.with_better_graph(self.dense(start.H, order))
+                if found.graph != best.graph:  # otherwise it is where the rotation came from
+                    found = self.improved(found)
                 if found.score > best.score + LEAST_GAIN:
                     self.not_taken.append(best)
                     best = found

@@ -162,7 +162,7 @@ class RelevanceModel:
             causes = list(parents)
             point = slope(Z[:, j], Z[:, causes], shape)
             value += point.value
-            by_latents[j] += point.by_child - point.by_child.mean()
+            by_latents[j] += point.by_child
             by_latents[causes] += point.by_parents.T
             by_shapes.append(point.by_shape)
         return float(value), by_latents @ self.y - self.n_rows * np.linalg.inv(H).T, by_shapes

@@ -1,12 +1,12 @@
 """Encoder, mechanisms and layers from one environment, by evidence.
 
-1. *Starts*: complete graphs from rotations that suit cubic mechanisms
-   (`observational._start`), with Gaussian noise and with densities of the noises
-   (`observational._any_noise`). If these gain more than they cost, what follows is done with them.
-2. *Sparse graphs*: the best of them lose the edges that they do not need
-   (`observational._edges`).
-3. In the best of these, pairs of latents are rotated into each other (`observational._rotations`)
-   and edges dropped and added, until neither gains.
+1. *Starts*: rotations that suit cubic mechanisms (`observational._start`).
+2. *Densities of the noises* (`observational._any_noise`): complete graphs, then graphs without the
+   edges that are not needed, if densities gain more than they cost.
+3. *Gaussian noise*, unless it is far behind from the encoder of these: complete graphs; the best of
+   them lose the edges that they do not need (`observational._edges`); in the best of these, pairs
+   of latents are rotated into each other (`observational._rotations`) and edges dropped and added,
+   until neither gains. If densities are the better fit, pairs are rotated with them instead.
 4. Behind measurement noise these are fitted to rows without it, and lose edges that the noise alone
    called for (`observational._noise`).
 5. The best structures are fitted to more rows, which decide between them, and the last one to all.
@@ -28,7 +28,7 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from crlearn.graph import graph_of
+from crlearn.graph import graph_of, topological_order
 from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.core._tests import gaussian_p_values
@@ -39,7 +39,7 @@ from crlearn.likelihood.observational._any_noise import (
     with_rotations,
     without_needless_edges,
 )
-from crlearn.likelihood.observational._edges import EdgeSearch
+from crlearn.likelihood.observational._edges import HOPELESS, EdgeSearch
 from crlearn.likelihood.observational._mechanisms import any_noise_model, is_gaussian, noises_of
 from crlearn.likelihood.observational._model import RelevanceModel
 from crlearn.likelihood.observational._noise import NoisySearch, without_noise
@@ -93,7 +93,8 @@ def fit_observational(
         Latents are in the order of their layers, those of the last layer first.
     """
     few, more = some_rows(y, _ROWS_OF_THE_SEARCH), some_rows(y, 4 * _ROWS_OF_THE_SEARCH)
-    n_followed = n_starts // 2 + 1
+    # With densities, following four in place of two found nothing else in two worlds.
+    n_followed, n_with_densities = n_starts // 2 + 1, max(1, n_starts // 3)
     search = EdgeSearch(RelevanceModel(few))
     n_threads = 1 if len(few) < _ROWS_OF_THE_SEARCH else cpu_count()
     with (
@@ -108,23 +109,22 @@ def fit_observational(
         if starts is None:
             starts = starting_rotations(more, rng, n_starts, run)
         advance("complete graphs")
-        dense = complete_structures(search.model, starts, run)
-        with_densities = local_optima(few, starts, run)
+        with_densities = local_optima(few, starts, run, n_followed)
         advance("edges are dropped")
         competing = []
         if with_densities[0].any_noise:
-            competing = improved_structures(few, with_densities, run, n_followed)
+            competing = improved_structures(few, with_densities, run, n_with_densities)
         advance("pairs are rotated")
-        if not competing or competing[0].score < dense[0].score:
-            sparse = run(search.sparsified, dense[:n_followed])
-            first = max(sparse, key=lambda fit: fit.score)
-            best = _rotated_and_improved(search, first, run, n_followed)
-            # Evidence and BIC do not see the same functions: where noises speak clearly, they
-            # decide.
-            if not competing or gaussian_p_values(noises_of(best, few)).min() >= FITS:
-                competing = [best, *sparse, *search.not_taken]
+        if not competing or not _is_far_ahead(competing[0], search.model, run):
+            dense = complete_structures(search.model, starts, run, n_followed)
+            if not competing or competing[0].score < dense[0].score:
+                gaussian = _gaussian_structures(search, dense, run, n_followed)
+                # Evidence and BIC do not see the same functions: where noises speak clearly, they
+                # decide.
+                if not competing or gaussian_p_values(noises_of(gaussian[0], few)).min() >= FITS:
+                    competing = gaussian
         if not is_gaussian(competing[0]):
-            competing += with_rotations(few, competing[0], n_followed)
+            competing += with_rotations(few, competing[0], n_with_densities)
             competing = without_needless_edges(competing, len(few))
         competing = _competing(competing, few)
         if noise is not None:
@@ -232,6 +232,25 @@ def _competing(fits: Iterable[Fit], y: Matrix) -> list[Fit]:
         if not any(agreement(other, fit, y) >= SAME_ANSWER for other in equals):
             kept.append(fit)
     return kept
+
+
+def _is_far_ahead(fit: Fit, model: RelevanceModel, run: Run) -> bool:
+    """Whether Gaussian noise explains the data so much worse at this encoder that it is no rival.
+
+    A complete graph has no price there, and functions that the densities' mechanisms have not.
+    """
+    start = fit.H[topological_order(fit.adjacency)]
+    return fit.score > complete_structures(model, [start], run, 1)[0].score + HOPELESS
+
+
+def _gaussian_structures(
+    search: EdgeSearch, dense: Sequence[Fit], run: Run, n_followed: int
+) -> list[Fit]:
+    """Drop edges and rotate pairs; return the best structure first, and all that was tried."""
+    sparse = run(search.sparsified, dense[:n_followed])
+    first = max(sparse, key=lambda fit: fit.score)
+    best = _rotated_and_improved(search, first, run, n_followed)
+    return [best, *sparse, *search.not_taken]
 
 
 def _rotated_and_improved(search: EdgeSearch, best: Fit, run: Run, n_followed: int) -> Fit:

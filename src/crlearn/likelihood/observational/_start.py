@@ -2,8 +2,8 @@
 
 The cost of the rotations does not depend on the number of rows (`nodes._polynomial`). From each of
 them encoder and mechanisms of all latents before are fitted by evidence; what is not needed fades.
-Mechanisms are sums with products of pairs; if hidden units of several parents help, they have
-these, too.
+Mechanisms are sums with products of pairs; if hidden units of several parents help, which is tried
+from the best starts, they have these, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from crlearn.graph import complete_graph
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.nodes._polynomial import PolynomialModel
-from crlearn.likelihood.nodes._relevance import STEPS
 from crlearn.likelihood.observational._model import RelevanceModel
 from crlearn.likelihood.search._local import CLEAR, LEAST_GAIN
 
@@ -50,19 +49,25 @@ def starting_rotations(
     return [start.rotation for start in distinct(reached)[:n_starts]]
 
 
-def complete_structures(model: RelevanceModel, starts: Sequence[Matrix], run: Run) -> list[Fit]:
-    """Fit complete graphs from all starts; return them, the best first."""
+def complete_structures(
+    model: RelevanceModel, starts: Sequence[Matrix], run: Run, n_followed: int
+) -> list[Fit]:
+    """Fit complete graphs from all starts; return them, the best first.
+
+    Hidden units, which take longer, are tried from those starts where fits without are the best.
+    """
     graph = complete_graph(range(model.n))
 
     def fitted(H: Matrix, *, hidden_units: bool) -> Fit:
         start = model.shaped(model.start(H, graph, hidden_units=hidden_units))
-        fit = model.fitted(start, 2 * STEPS)
+        fit = model.fitted(start)  # for a ranking: those that are followed are fitted again
         return replace(fit, log_likelihood=-model.objective(fit))
 
-    plain, richer = (
-        distinct(run(partial(fitted, hidden_units=hidden_units), starts))
-        for hidden_units in (False, True)
-    )
+    fits = run(partial(fitted, hidden_units=False), starts)
+    ranked = np.argsort([-fit.score for fit in fits], kind="stable")
+    promising = [starts[k] for k in ranked[:n_followed]]
+    plain = distinct(fits)
+    richer = distinct(run(partial(fitted, hidden_units=True), promising))
     return richer if richer[0].score > plain[0].score + CLEAR else plain
 
 
