@@ -231,7 +231,9 @@ class Covariances:
     def inside(self, span: Matrix, noise: Vector) -> _Inside:
         """Return their products with a span, and what is inside it."""
         moved = self.times(span, noise)
-        each = _positive(span.T @ moved)
+        each = span.T @ moved
+        if self.added is not None:
+            each = _positive(each)
         return _Inside(moved, each, np.tensordot(self.shares, each, 1))
 
 

@@ -57,12 +57,12 @@ def check_counts(X: Matrix) -> None:
 class _Dispersion(NamedTuple):
     """Variance over mean, and its standard error."""
 
-    index: float
+    ratio: float
     error: float
 
     @property
     def p_value(self) -> float:
-        return 2 * float(norm.sf(abs(self.index - 1) / self.error)) if self.error > 0 else 0.0
+        return 2 * float(norm.sf(abs(self.ratio - 1) / self.error)) if self.error > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class Counts:
         return Check(
             _NAME,
             found.p_value >= _LEVEL,
-            f"beside the {n} latents the variance of features is {found.index:.3f} times their "
+            f"beside the {n} latents the variance of features is {found.ratio:.3f} times their "
             f"mean (standard error {found.error:.2g}, p = {found.p_value:.2g})",
         )
 

@@ -139,8 +139,9 @@ class _Noise(NamedTuple):
 
 def _gaussian(parts: list[Matrix], n_latents: int) -> _Noise:
     """Find noise that has one variance for each feature, the same in all environments."""
-    unit = Scaling.of(np.concatenate(parts)).scale
-    covariances = Covariances.of([part / unit for part in parts])
+    scaling = Scaling.of(np.concatenate(parts))
+    unit = scaling.scale
+    covariances = Covariances.of([(part - scaling.mean) / unit for part in parts])
     factors = find_factors(covariances, n_latents, unit)
     checks = [factors.independence_check()]
     if n_latents > 1:
@@ -172,7 +173,8 @@ def _behind_noise(
     varying = ~scaling.constant
     parts = [X[environments.codes == e][:, varying] for e in range(len(environments))]
     unit, factors, noise, noise_checks = find(parts, n_latents)
-    rows = factors.encoder(np.concatenate(parts) / unit)
+    centred = np.concatenate(parts) - scaling.mean[varying]
+    rows = (centred / unit) @ factors.encoder.matrix.T
     values, axes = np.linalg.eigh(np.cov(rows.T, bias=True).reshape(2 * (n_latents,)))
     signal = np.maximum(values - 1, _WEAKEST * values.max())
     whiten = axes.T / np.sqrt(signal)[:, None]

@@ -178,6 +178,7 @@ class PosteriorEncoder:
         noisy = (np.asarray(X, dtype=float) - self.offset) @ self.matrix.T
         mean, variance = np.empty_like(noisy), np.empty_like(noisy)
         if codes is None:
+            assert self.pooled_noise is not None
             whole = (self.pooled_mean, self.pooled_covariance, self.pooled_noise)
             groups = [(slice(None), *whole)]
         else:
