@@ -12,6 +12,7 @@ from crlearn.data import (
     Gaussian,
     Linear,
     Node,
+    make_count_interventional,
     make_multi_domain,
     make_noisy_interventional,
     make_observational,
@@ -85,9 +86,16 @@ def test_two_parents_are_refused():
         model.transform(world.X)
 
 
-def test_no_linear_map_is_better_than_the_gaussian_posterior():
+@pytest.mark.parametrize(
+    "world",
+    [
+        make_noisy_interventional(3, 10, 500, share=0.5, uneven=True, random_state=0),
+        make_count_interventional(3, 10, 500, mean_count=10, shift=1.0, random_state=0),
+    ],
+    ids=["noise", "counts"],
+)
+def test_no_linear_map_is_better_than_the_gaussian_posterior(world: Any):
     """Regressions of the latents on the rows of each environment have errors as large."""
-    world: Any = make_noisy_interventional(3, 10, 500, share=0.5, uneven=True, random_state=0)
     model = GaussianPosterior(truth=world.truth).fit(world.X, world.y)
     Z, found = world.truth.Z, model.transform(world.X, world.y)
     for label in world.environments:

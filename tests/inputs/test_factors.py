@@ -5,7 +5,12 @@ import pytest
 from sklearn.decomposition import FactorAnalysis
 
 import crlearn.inputs._factors as factors_module
-from crlearn.inputs._factors import can_tell_noise, find_factors
+from crlearn.inputs._factors import (
+    Covariances,
+    can_tell_noise,
+    find_factors,
+    find_factors_in_noise,
+)
 
 N_ROWS = 4000
 
@@ -99,3 +104,50 @@ def test_a_factor_that_is_missing_or_too_many_is_seen():
     assert not found[2].independence_check().passed
     assert found[3].visibility_check(found[2]).passed
     assert not found[4].visibility_check(found[3]).passed
+
+
+def test_known_noise_gives_the_same_span():
+    parts, loadings, noise = measured()
+    found = find_factors_in_noise(Covariances.of(parts), 3, noise)
+    assert angle(found.encoder.matrix.T * noise[:, None], loadings) > 0.999
+    unknown = find_factors(parts, 3)
+    assert (
+        angle(found.span * np.sqrt(noise)[:, None], unknown.span * np.sqrt(unknown.noise)[:, None])
+        > 0.9999
+    )
+    assert found.log_likelihood < unknown.log_likelihood
+    assert found.log_likelihood == pytest.approx(unknown.log_likelihood, abs=30)
+
+
+@pytest.mark.parametrize("most_entries", [factors_module.MOST_ENTRIES, 1])
+def test_variances_that_are_added_are_those_of_noise(
+    most_entries: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Noise of all environments together, put in the place of their own."""
+    monkeypatch.setattr(factors_module, "MOST_ENTRIES", most_entries)
+    parts, loadings, noise = measured()
+    rng = np.random.default_rng(1)
+    own = np.array([noise * rng.uniform(0, 60, len(noise)) for _ in parts])
+    louder = [
+        rows + rng.normal(size=rows.shape) * np.sqrt(more)
+        for rows, more in zip(parts, own, strict=True)
+    ]
+    plain, corrected = (
+        find_factors_in_noise(covariances, 3, noise + own.mean(axis=0))
+        for covariances in (
+            Covariances.of(louder),
+            Covariances.of(louder).plus(own.mean(axis=0) - own),
+        )
+    )
+    unit = np.sqrt(plain.noise)[:, None]
+    assert angle(corrected.span * unit, loadings) > angle(plain.span * unit, loadings)
+    assert corrected.independence_check().passed
+
+
+def test_more_is_taken_off_than_there_is():
+    """Sampling errors may leave nothing in a direction: numbers stay finite."""
+    parts, _, _ = measured()
+    few = Covariances.of([rows[:30] for rows in parts])
+    found = find_factors_in_noise(few.plus(-3 * few.diagonals), 3, few.diagonals.mean(axis=0))
+    assert np.isfinite(found.span).all()
+    assert np.isfinite(found.log_likelihood)

@@ -16,10 +16,16 @@ from crlearn import (
     StructuralPriorCRL,
     load,
 )
-from crlearn.data import make_linear_interventional, make_multi_domain, make_multi_node
+from crlearn.data import (
+    make_count_interventional,
+    make_linear_interventional,
+    make_multi_domain,
+    make_multi_node,
+)
 from crlearn.exceptions import AssumptionWarning
 from crlearn.methods import PosteriorEncoder
-from crlearn.metrics import correlation_matrix
+from crlearn.metrics import correlation_matrix, mcc
+from crlearn.persist._values import decode, encode
 from crlearn.published import EBCRL
 
 
@@ -168,3 +174,110 @@ class TestLinearMethods:
         assert correlations.max(axis=1).min() > 0.95
         place = correlations.argmax(axis=1)
         np.testing.assert_array_equal(model.result_.targets[:, place], world.truth.targets)
+
+
+@pytest.fixture(scope="module")
+def counted() -> Any:
+    """Counts with means that differ between environments, and so their noise."""
+    return make_count_interventional(3, 20, 4000, mean_count=5, shift=3.0, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def by_counts(counted: Any) -> LinearInterventionCRL:
+    model = LinearInterventionCRL(3, noise="poisson", mechanisms="linear", random_state=0)
+    return model.fit(counted.X, counted.y)
+
+
+class TestCounts:
+    def test_noise_is_that_of_each_environment(
+        self, counted: Any, by_counts: LinearInterventionCRL
+    ):
+        encoder: Any = by_counts.result_.encoder
+        assert not by_counts.result_.failed_checks
+        np.testing.assert_array_equal(by_counts.result_.adjacency, counted.truth.graph)
+        matrix, X, y = encoder.matrix, counted.X, counted.y
+        for e in range(4):
+            own = matrix @ np.diag(X[y == e].mean(axis=0)) @ matrix.T
+            np.testing.assert_allclose(encoder.noise[e], own)
+        np.testing.assert_allclose(encoder.pooled_noise, encoder.noise.mean(axis=0))
+        sds = by_counts.result_.details["noise_sds"]
+        np.testing.assert_allclose(sds, np.sqrt(X.mean(axis=0)))
+
+    @pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
+    def test_it_is_better_than_other_noise(self, counted: Any, by_counts: LinearInterventionCRL):
+        found = {"poisson": mcc(counted.truth.Z, by_counts.transform(counted.X, counted.y))}
+        for noise in ("gaussian", "none"):
+            other = LinearInterventionCRL(3, noise=noise, mechanisms="linear", random_state=0)
+            other.fit(counted.X, counted.y)
+            failed = {check.name for check in other.result_.failed_checks}
+            assert "single-node interventions fit" in failed
+            found[noise] = mcc(counted.truth.Z, other.transform(counted.X, counted.y))
+        assert found["poisson"] > found["gaussian"] + 0.02 > found["none"] + 0.04
+
+    def test_posterior_variances_are_those_of_the_errors(
+        self, counted: Any, by_counts: LinearInterventionCRL
+    ):
+        posterior = by_counts.posterior(counted.X, counted.y)
+        for j in range(3):
+            scale = np.polyfit(posterior.mean[:, j], counted.truth.Z[:, j], 1)[0]
+            for e in range(4):
+                rows = counted.y == e
+                errors = (counted.truth.Z[:, j] - scale * posterior.mean[:, j])[rows]
+                expected = scale**2 * posterior.variance[rows, j].mean()
+                assert errors.var() == pytest.approx(expected, rel=0.2)
+
+    def test_labels_help(self, counted: Any, by_counts: LinearInterventionCRL):
+        Z = counted.truth.Z
+        known, unknown = (mcc(Z, by_counts.transform(counted.X, y)) for y in (counted.y, None))
+        assert known > unknown
+
+    def test_order_of_features_and_environments_does_not_matter(
+        self, counted: Any, by_counts: LinearInterventionCRL
+    ):
+        X, y = counted.X[:, ::-1], np.array([9, 3, 2, 1])[counted.y]
+        model = LinearInterventionCRL(
+            3, noise="poisson", mechanisms="linear", reference=9, random_state=0
+        ).fit(X, y)
+        turned = correlation_matrix(
+            by_counts.transform(counted.X, counted.y), model.transform(X, y)
+        )
+        np.testing.assert_allclose(turned[:, ::-1].diagonal(), 1, atol=1e-5)
+
+    def test_it_is_saved(self, counted: Any, by_counts: LinearInterventionCRL, tmp_path: Path):
+        by_counts.save(tmp_path / "model.crl")
+        again = load(tmp_path / "model.crl")
+        for y in (counted.y, None):
+            np.testing.assert_array_equal(
+                again.transform(counted.X, y), by_counts.transform(counted.X, y)
+            )
+
+    def test_unknown_targets(self):
+        world: Any = make_count_interventional(
+            3, 20, 4000, mean_count=50, kind="multi-node", random_state=1
+        )
+        model: Any = MultiNodeCRL(3, noise="poisson", random_state=0).fit(world.X, world.y)
+        correlations = correlation_matrix(world.truth.Z, model.transform(world.X, world.y))
+        place = correlations.argmax(axis=1)
+        np.testing.assert_array_equal(model.result_.targets[:, place], world.truth.targets)
+
+    @pytest.mark.parametrize("estimator", [LinearInterventionCRL, MultiNodeCRL])
+    def test_what_is_left_without_covariates_are_no_counts(self, estimator: Any, counted: Any):
+        batches = np.arange(len(counted.X)) % 2
+        with pytest.raises(ValueError, match=r"noise='poisson' X must hold counts.*no covariates"):
+            estimator(3, noise="poisson").fit(counted.X, counted.y, covariates=batches)
+
+
+def test_encoders_of_older_files_have_one_noise(measured: Any, linear: LinearInterventionCRL):
+    """Files had one matrix for all environments, and none for all together."""
+    encoder: Any = linear.result_.encoder
+    tensors: dict[str, Any] = {}
+    older = encode(encoder, tensors, "encoder")
+    del older["fields"]["pooled_noise"]
+    older["fields"]["noise"] = encode(encoder.noise[0], tensors, "noise") | {"$array": "noise"}
+    tensors["noise"] = encoder.noise[0]
+    again = decode(older, tensors)
+    codes = np.asarray(measured.y)
+    for given in (codes, None):
+        expected, found = (each.posterior(measured.X, given) for each in (encoder, again))
+        np.testing.assert_allclose(found.mean, expected.mean)
+        np.testing.assert_allclose(found.variance, expected.variance)

@@ -99,3 +99,30 @@ def test_noise_may_be_left_in(world: Any):
 def test_noise_is_one_of_three_words():
     with pytest.raises(ValueError, match="The 'noise' parameter of ObservationalCRL must be"):
         ObservationalCRL(noise="some").fit(np.eye(5))
+
+
+def counts(extra: float = 0.0) -> Any:
+    """Poisson counts of ten features, whose rates are linear in two latents, or more scattered."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(2000, 2))
+    latents = np.column_stack([noise[:, 0], noise[:, 0] ** 2 + noise[:, 1]])
+    rates = np.maximum(600 + latents @ rng.uniform(-60, 60, (2, 10)), 0)
+    scatter = rng.gamma(1 / extra, extra, rates.shape) if extra else 1.0
+    return rng.poisson(rates * scatter), noise
+
+
+def test_counts():
+    X, noise = counts()
+    model: Any = ObservationalCRL(2, noise="poisson", n_starts=3, random_state=0).fit(X)
+    assert not model.result_.failed_checks
+    assert any(check.name == "noise is Poisson" for check in model.result_.checks)
+    np.testing.assert_allclose(model.result_.details["noise_sds"], np.sqrt(X.mean(axis=0)))
+    assert model.layers_ == [[1], [0]]
+    assert mac_matched(noise, model.noises(X)) > 0.9
+
+
+def test_counts_that_scatter_more_are_noticed():
+    model = ObservationalCRL(2, noise="poisson", n_starts=2, random_state=0)
+    with pytest.warns(AssumptionWarning) as caught:
+        model.fit(counts(0.005)[0])
+    assert any("noise is Poisson: fails" in str(warning.message) for warning in caught)

@@ -31,6 +31,7 @@ from crlearn import (
 )
 from crlearn.data import (
     Intervention,
+    make_count_interventional,
     make_coupled_interventional,
     make_latent_anm,
     make_linear_interventional,
@@ -236,6 +237,18 @@ def soft_interventions(
     world = make(n_latents, 10, n_rows, intervention="soft", variance_factor=5.0, random_state=seed)
     model = estimator(n_latents, interventions="soft", mechanisms="linear", random_state=0)
     return model.fit(world.X, world.y)
+
+
+def counted(kind: Any, change: Callable[[Any], Any] = lambda X: X) -> Any:
+    world = make_count_interventional(3, 15, 4000, mean_count=50, kind=kind, random_state=1)
+    estimator: Any = LinearInterventionCRL if kind == "single-node" else MultiNodeCRL
+    model = estimator(3, mechanisms="linear", noise="poisson", random_state=0)
+    return model.fit(change(world.X), world.y)
+
+
+def overdispersed(X: Any) -> Any:
+    """Counts of counts: beside the latents their variance is twice their mean."""
+    return np.random.default_rng(0).poisson(X)
 
 
 # Interventions on sets of latents
@@ -693,6 +706,8 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("LinearInterventionCRL", "no missing edge is in doubt"): lambda: soft_interventions(
         LinearInterventionCRL, make_linear_interventional, 5000, seed=1, n_latents=5
     ),
+    ("LinearInterventionCRL", "noise is Poisson"): lambda: counted("single-node", overdispersed),
+    ("MultiNodeCRL", "noise is Poisson"): lambda: counted("multi-node", overdispersed),
     ("MultiNodeCRL", "number of latents"): lambda: nothing_in_common(MultiNodeCRL(random_state=0)),
     ("MultiNodeCRL", "columns vary"): lambda: multi_node(far_from_zero(sets().X)),
     ("MultiNodeCRL", "reference environment"): lambda: multi_node(y=sets().y + 1),
@@ -1022,6 +1037,14 @@ def test_measurement_noise_of_observational_data_is_no_reason_to_warn(size: floa
     assert check_of(model, "measurement noise is independent across features").passed
     assert check_of(model, "noises stand out from the measurement noise").passed
     assert check_of(model, "latents stand out from the noise").passed
+
+
+@pytest.mark.parametrize("kind", ["single-node", "multi-node"])
+def test_counts_are_no_reason_to_warn(kind: str):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AssumptionWarning)
+        model = counted(kind)
+    assert check_of(model, "noise is Poisson").passed
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from crlearn.methods import MechanismNoisePosterior, MechanismsPosterior, Poster
 from crlearn.result import Guarantee, LinearDecoder, LinearEncoder, Result
 
 if TYPE_CHECKING:
-    from crlearn.data import SCM, Truth
+    from crlearn.data import SCM, Mixing, Truth
 
 Matrix = NDArray[np.floating]
 
@@ -98,7 +98,8 @@ class GaussianPosterior(BaseCRL):
     """Posterior means of the latents, given the truth but for the shape of their distribution.
 
     Knows the mixing, and of the rows that it is fitted to the means and covariances of latents and
-    noise in each environment. No linear map is better for these rows.
+    noise in each environment. No linear map is better for these rows, where noise is the same in
+    all environments; where it differs, features are weighted by the noise of all together.
 
     Parameters
     ----------
@@ -125,25 +126,29 @@ class GaussianPosterior(BaseCRL):
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         truth = self.truth
-        matrix = None if truth is None else truth.mixing.matrix
-        if truth is None or matrix is None or len(truth.Z) != len(X):
+        if truth is None or not _is_affine(truth.mixing) or len(truth.Z) != len(X):
             raise ValueError("'truth' must be that of these rows, with a linear mixing.")
         environments = read_environments(y)
-        offset = truth.mixing(np.zeros((1, matrix.shape[1])))[0]
-        noise = np.maximum((X - truth.mixing(truth.Z)).var(axis=0), _SMALLEST_VARIANCE * X.var())
-        weighted = matrix.T / noise
-        covariance = np.linalg.inv(weighted @ matrix)
-        parts = [truth.Z[environments.codes == e] for e in range(len(environments))]
+        offset = truth.mixing(np.zeros((1, truth.n_latents)))[0]
+        matrix = (truth.mixing(np.eye(truth.n_latents)) - offset).T
+        errors = X - truth.mixing(truth.Z)
+        pooled = np.maximum(errors.var(axis=0), _SMALLEST_VARIANCE * X.var())
+        weighted = matrix.T / pooled
+        encoder = np.linalg.inv(weighted @ matrix) @ weighted
+        inside = [environments.codes == e for e in range(len(environments))]
+        noise = np.array([errors[rows].var(axis=0) for rows in inside])
+        parts = [truth.Z[rows] for rows in inside]
         n = matrix.shape[1]
         return Result(
             encoder=PosteriorEncoder(
-                covariance @ weighted,
+                encoder,
                 offset,
-                covariance,
+                encoder @ (noise[:, :, None] * encoder.T),
                 np.array([part.mean(axis=0) for part in parts]),
                 np.array([np.cov(part.T).reshape(n, n) for part in parts]),
                 truth.Z.mean(axis=0),
                 np.cov(truth.Z.T).reshape(n, n),
+                (encoder * pooled) @ encoder.T,
             ),
             decoder=LinearDecoder(matrix, offset),
             guarantee=Guarantee("none", "none", "a reference that was given the truth"),
@@ -195,6 +200,7 @@ class NoisePosterior(BaseCRL):
                 "'truth' must be that of a world with one environment, known models and a linear "
                 "mixing."
             )
+        assert truth.graph is not None
         offset = truth.mixing(np.zeros((1, matrix.shape[1])))[0]
         sd = truth.measurement_noise or _SMALLEST_VARIANCE
         signal = TrueSignal(truth.scms[0])
@@ -286,6 +292,10 @@ def _product(factors: list[Matrix]) -> Matrix:
 def _scaled(rows: Matrix) -> Matrix:
     """Bring the largest entry of each row to one: only ratios matter, and products underflow."""
     return rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-300)
+
+
+def _is_affine(mixing: Mixing) -> bool:
+    return all(layer.activation == "identity" for layer in mixing.layers)
 
 
 def _measurement(truth: Truth | None) -> tuple[Matrix, float]:

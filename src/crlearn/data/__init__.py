@@ -76,7 +76,6 @@ from crlearn.data.worlds._interventional import (
     make_linear_interventional,
     make_multi_domain,
     make_multi_node,
-    make_noisy_interventional,
 )
 from crlearn.data.worlds._observational import make_observational
 from crlearn.data.worlds._resting_balls import make_resting_balls
@@ -84,6 +83,8 @@ from crlearn.data.worlds._segments import make_latent_anm, make_segments
 from crlearn.data.worlds._series import load_weather, make_mixed_series
 from crlearn.data.worlds._sparse_mixture import make_sparse_mixture
 from crlearn.data.worlds._world import make_world, simulate
+from crlearn.data.worlds.measured._counts import make_count_interventional
+from crlearn.data.worlds.measured._gaussian import make_noisy_interventional
 
 # Every world by name: what the command line and the studies may ask for.
 WORLDS: dict[str, Callable[..., Dataset]] = {
@@ -102,6 +103,7 @@ WORLDS: dict[str, Callable[..., Dataset]] = {
     "sparse-mixture": make_sparse_mixture,
     "broken": make_broken,
     "noisy-interventional": make_noisy_interventional,
+    "count-interventional": make_count_interventional,
 }
 
 __all__ = [
@@ -148,6 +150,7 @@ __all__ = [
     "make_arm",
     "make_ball_images",
     "make_broken",
+    "make_count_interventional",
     "make_coupled_interventional",
     "make_graph",
     "make_latent_anm",

@@ -43,7 +43,8 @@ class Truth:
         One structural causal model for each environment; None if they were not kept (a file holds
         no user's callables) or if no model has the latents' density.
     measurement_noise
-        Standard deviation of the Gaussian noise that was added to each feature.
+        Standard deviation of the noise that was added to each feature (root of the mean square,
+        where features differ or are counts).
     active
         ``active[i, j]`` is False if latent j is switched off in sample i; None if none ever is.
     latent_names

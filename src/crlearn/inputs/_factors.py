@@ -11,12 +11,15 @@ is hardly larger than its noise count little there. Spans and variances are foun
 
 What the noise leaves of the factors is f = U' x in these units, with noise of variance one in every
 direction. No other direction says anything about them.
+
+Where noise is known and differs between environments, that of all together is put in its place, on
+the diagonals of the S_e; then spans are found in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -31,7 +34,8 @@ Vector = NDArray[np.floating]
 
 _MOST_ROUNDS = 500
 _ROUNDS_OF_ONE_VARIANCE = 5  # in which starts keep their proportions
-_STILL = 1e-6  # relative change of the variances
+_STILL = 1e-6  # relative change of the variances, or of the span where they are known
+_LEAST_INSIDE = 0.01  # variance beside the noise that sampling errors leave in a direction
 _SMALLEST_NOISE = 1e-10  # beside the variance of a feature
 # Entries of covariances that are kept in memory; beyond that products with the rows are formed.
 MOST_ENTRIES = 20_000_000
@@ -134,13 +138,28 @@ def find_factors(
         other = np.maximum(units.min() / units, np.sqrt(_SMALLEST_NOISE)) ** 2
     found = [_climbed(covariances, n_latents, unit, each=each) for unit in (other, variances)]
     best = max(found, key=lambda turn: turn.log_likelihood)
+    return _factors(covariances, best.span, best.noise, best.log_likelihood)
+
+
+def find_factors_in_noise(covariances: Covariances, n_latents: int, noise: Vector) -> Factors:
+    """Find the factors, by maximum likelihood, where the noise variances are known."""
+    span = _principal(covariances, n_latents, noise)
+    for _ in range(_MOST_ROUNDS):
+        before, span = span, _better_span(covariances, span, noise)
+        if np.linalg.norm(span - before @ (before.T @ span)) < _STILL:
+            break
+    return _factors(covariances, span, noise, _log_likelihood(covariances, span, noise))
+
+
+def _factors(covariances: Covariances, span: Matrix, noise: Vector, value: float) -> Factors:
+    """Return the record of a span whose mean log-likelihood of a row is `value`."""
     n_rows = sum(map(len, covariances.parts))
     return Factors(
-        best.span,
-        best.noise,
+        span,
+        noise,
         covariances.shares @ covariances.means,
-        n_rows * best.log_likelihood,
-        _largest_outside(covariances, best.span, best.noise),
+        n_rows * value,
+        _largest_outside(covariances, span, noise),
         n_rows,
         len(covariances.parts),
     )
@@ -148,13 +167,17 @@ def find_factors(
 
 @dataclass(frozen=True, eq=False)
 class Covariances:
-    """Those of the environments: matrices, or rows where there are too many features."""
+    """Those of the environments: matrices, or rows where there are too many features.
+
+    `added` is what belongs to the variances of features beside what the rows have.
+    """
 
     parts: tuple[Matrix, ...]
     means: Matrix
     shares: Vector
     diagonals: Matrix
     matrices: Matrix | None
+    added: Matrix | None = None
 
     @classmethod
     def of(cls, parts: Sequence[Matrix]) -> Covariances:
@@ -170,6 +193,13 @@ class Covariances:
             np.array([rows.var(axis=0) for rows in parts]),
             matrices,
         )
+
+    def plus(self, added: Matrix) -> Covariances:
+        """Return them with so much more variance of each feature, ``(E, d)``."""
+        matrices = self.matrices
+        if matrices is not None:
+            matrices = matrices + added[:, :, None] * np.eye(added.shape[1])
+        return replace(self, diagonals=self.diagonals + added, matrices=matrices, added=added)
 
     def beside_the_others(self) -> Vector:
         """Return what the variance of each feature is, given all others; as it is if they are many.
@@ -195,13 +225,24 @@ class Covariances:
             rows.T @ (along - along.mean(axis=0)) / len(rows)
             for rows, along in ((rows, rows @ scaled) for rows in self.parts)
         ]
-        return scale * np.array(products)
+        more = 0.0 if self.added is None else self.added[:, :, None] * scaled
+        return scale * (np.array(products) + more)
 
     def inside(self, span: Matrix, noise: Vector) -> _Inside:
         """Return their products with a span, and what is inside it."""
         moved = self.times(span, noise)
         each = span.T @ moved
+        if self.added is not None:
+            each = _positive(each)
         return _Inside(moved, each, np.tensordot(self.shares, each, 1))
+
+
+def _positive(matrices: Matrix) -> Matrix:
+    """Return covariances as they are, unless sampling errors have left nothing in a direction."""
+    values, axes = np.linalg.eigh((matrices + np.swapaxes(matrices, 1, 2)) / 2)
+    if values.min(initial=_LEAST_INSIDE) >= _LEAST_INSIDE:
+        return matrices
+    return (axes * np.maximum(values, _LEAST_INSIDE)[:, None]) @ np.swapaxes(axes, 1, 2)
 
 
 class _Inside(NamedTuple):

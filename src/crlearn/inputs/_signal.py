@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.inputs._count import NumberOfLatents, count_latents
 from crlearn.inputs._environments import Environments
-from crlearn.inputs._factors import Covariances, find_factors
+from crlearn.inputs._factors import Covariances, Factors, find_factors
+from crlearn.inputs._poisson import Counts, are_counts, check_counts
 from crlearn.inputs._span import Rank, Scaling, components_of
 from crlearn.result import Check, LinearEncoder
 
 Matrix = NDArray[np.floating]
-NoiseName = Literal["auto", "gaussian", "none"]
+NoiseName = Literal["auto", "gaussian", "poisson", "none"]
 
 _WEAKEST = 1e-3  # variance of a direction beside the strongest, where noise hides it
+_COUNTS = Check(
+    "X holds counts",
+    None,
+    "the variance of their noise was estimated, the same in all environments; if they are Poisson "
+    "counts, noise='poisson' knows it in each of them",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +37,12 @@ class Signal:
     encoder
         The map to these directions.
     noise
-        Covariance of the measurement noise in them; None: there is none.
+        Covariance of the measurement noise in them in each environment (in the order of the
+        labels), ``(E, n, n)``; None: there is none.
     checks
         What is to be said about the columns and the noise.
     feature_noise
-        Standard deviation of the noise of each feature, where there is noise.
+        Standard deviation of the noise of each feature in all rows, where there is noise.
     details
         How the number of latents was found, if it was.
     """
@@ -50,6 +58,10 @@ class Signal:
         """Number of latents."""
         return self.encoder.n_latents
 
+    def noise_in(self, order: NDArray[np.intp]) -> Matrix | None:
+        """Return the noise of the environments in another order."""
+        return None if self.noise is None else self.noise[order]
+
 
 def read_signal(
     X: Matrix,
@@ -63,14 +75,18 @@ def read_signal(
     Without a number of latents (None) the rank is taken, if it stands out; else noise fills all
     dimensions, and there is one for each target, which is compared with the number that the noise
     leaves (``"auto"``), where features are enough to tell it. By default there is noise if X fills
-    all its dimensions and these are more than the latents.
+    all its dimensions and these are more than the latents. Poisson noise there is always; as it
+    changes with environments, what they change says nothing of the number of latents.
     """
+    if noise == "poisson":
+        check_counts(X)
     given = None if isinstance(n_latents, str) else n_latents
     span, rank, checks = components_of(X, given)
     details: Mapping[str, Any] = {}
     if given is None and (n_latents is not None or not rank.stands_out):
         from_targets = n_latents is None
-        count = count_latents(X, environments.codes, rank, refuse=not from_targets)
+        codes = None if noise == "poisson" else environments.codes
+        count = count_latents(X, codes, rank, refuse=not from_targets)
         counted = count.stands_out and not from_targets
         n = count.value if counted else min(n_targets, rank.value)
         span = LinearEncoder(span.matrix[:n], span.offset)
@@ -88,11 +104,15 @@ def _read(
     checks: tuple[Check, ...],
     noise: NoiseName,
 ) -> Signal:
+    if noise == "poisson":
+        return _behind_noise(X, environments, span.n_latents, checks, _poisson)
     if noise == "none" or not _has_noise(rank, span.n_latents):
         if noise == "gaussian":
             checks = (*checks, _no_noise_to_tell(rank, span.n_latents))
         return Signal(span, (*checks, rank.check(span.n_latents)))
-    return _behind_noise(X, environments, span.n_latents, checks)
+    if noise == "auto" and are_counts(X):
+        checks = (*checks, _COUNTS)
+    return _behind_noise(X, environments, span.n_latents, checks, _gaussian)
 
 
 def _has_noise(rank: Rank, n_latents: int) -> bool:
@@ -108,32 +128,63 @@ def _no_noise_to_tell(rank: Rank, n_latents: int) -> Check:
     return Check("measurement noise", None, f"{why}; none is taken off")
 
 
+class _Noise(NamedTuple):
+    """Factors of features that were divided by `unit`, and their noise in each environment."""
+
+    unit: NDArray[np.floating]
+    factors: Factors
+    noise: Matrix
+    checks: tuple[Check, ...]
+
+
+def _gaussian(parts: list[Matrix], n_latents: int) -> _Noise:
+    """Find noise that has one variance for each feature, the same in all environments."""
+    scaling = Scaling.of(np.concatenate(parts))
+    unit = scaling.scale
+    covariances = Covariances.of([(part - scaling.mean) / unit for part in parts])
+    factors = find_factors(covariances, n_latents, unit)
+    checks = [factors.independence_check()]
+    if n_latents > 1:
+        checks.append(factors.visibility_check(find_factors(covariances, n_latents - 1, unit)))
+    noise = np.broadcast_to(np.eye(n_latents), (len(parts), n_latents, n_latents))
+    return _Noise(unit, factors, noise, tuple(checks))
+
+
+def _poisson(parts: list[Matrix], n_latents: int) -> _Noise:
+    """Find factors behind noise whose variance is the mean of a feature in an environment."""
+    counts = Counts.of(parts)
+    factors = counts.factors(n_latents)
+    checks = [counts.dispersion_check(factors.span)]
+    if n_latents < len(counts.unit):
+        checks.append(factors.independence_check())
+    if n_latents > 1:
+        checks.append(factors.visibility_check(counts.factors(n_latents - 1)))
+    return _Noise(counts.unit, factors, counts.noise_along(factors.span), tuple(checks))
+
+
 def _behind_noise(
-    X: Matrix, environments: Environments, n_latents: int, checks: tuple[Check, ...]
+    X: Matrix,
+    environments: Environments,
+    n_latents: int,
+    checks: tuple[Check, ...],
+    find: Callable[[list[Matrix], int], _Noise],
 ) -> Signal:
     scaling = Scaling.of(X)
-    varying, unit = ~scaling.constant, scaling.scale
-    parts = [
-        (X[environments.codes == e][:, varying] - scaling.mean[varying]) / unit[varying]
-        for e in range(len(environments))
-    ]
-    covariances = Covariances.of(parts)
-    factors = find_factors(covariances, n_latents, unit[varying])
-    noise_checks = [factors.independence_check()]
-    if n_latents > 1:
-        fewer = find_factors(covariances, n_latents - 1, unit[varying])
-        noise_checks.append(factors.visibility_check(fewer))
-    rows = factors.encoder(np.concatenate(parts))
+    varying = ~scaling.constant
+    parts = [X[environments.codes == e][:, varying] for e in range(len(environments))]
+    unit, factors, noise, noise_checks = find(parts, n_latents)
+    centred = np.concatenate(parts) - scaling.mean[varying]
+    rows = (centred / unit) @ factors.encoder.matrix.T
     values, axes = np.linalg.eigh(np.cov(rows.T, bias=True).reshape(2 * (n_latents,)))
     signal = np.maximum(values - 1, _WEAKEST * values.max())
     whiten = axes.T / np.sqrt(signal)[:, None]
     matrix = np.zeros((n_latents, X.shape[1]))
-    matrix[:, varying] = whiten @ factors.encoder.matrix / unit[varying]
+    matrix[:, varying] = whiten @ factors.encoder.matrix / unit
     feature_noise = np.zeros(X.shape[1])
-    feature_noise[varying] = np.sqrt(factors.noise) * unit[varying]
+    feature_noise[varying] = np.sqrt(factors.noise) * unit
     return Signal(
         LinearEncoder(matrix, scaling.mean),
         (*checks, *noise_checks),
-        whiten @ whiten.T,
+        whiten @ noise @ whiten.T,
         feature_noise,
     )

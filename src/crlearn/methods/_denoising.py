@@ -142,11 +142,12 @@ class PosteriorEncoder:
     matrix, offset
         The noisy latents are ``matrix @ (x - offset)``.
     noise
-        Covariance of their noise, ``(n, n)``.
+        Covariance of their noise in each environment, ``(E, n, n)``.
     means, covariances
         Of the latents in each environment, ``(E, n)`` and ``(E, n, n)``.
-    pooled_mean, pooled_covariance
-        Of all environments together.
+    pooled_mean, pooled_covariance, pooled_noise
+        Of all environments together. Without the last `noise` is one matrix, the same in all, as in
+        files of older versions.
     """
 
     matrix: Matrix
@@ -156,6 +157,12 @@ class PosteriorEncoder:
     covariances: Matrix
     pooled_mean: NDArray[np.floating]
     pooled_covariance: Matrix
+    pooled_noise: Matrix | None = None
+
+    def __post_init__(self) -> None:
+        if self.pooled_noise is None:
+            object.__setattr__(self, "pooled_noise", self.noise)
+            object.__setattr__(self, "noise", np.broadcast_to(self.noise, self.covariances.shape))
 
     @property
     def n_latents(self) -> int:
@@ -171,11 +178,14 @@ class PosteriorEncoder:
         noisy = (np.asarray(X, dtype=float) - self.offset) @ self.matrix.T
         mean, variance = np.empty_like(noisy), np.empty_like(noisy)
         if codes is None:
-            groups = [(slice(None), self.pooled_mean, self.pooled_covariance)]
+            assert self.pooled_noise is not None
+            whole = (self.pooled_mean, self.pooled_covariance, self.pooled_noise)
+            groups = [(slice(None), *whole)]
         else:
-            groups = [(codes == e, self.means[e], self.covariances[e]) for e in np.unique(codes)]
-        for chosen, centre, covariance in groups:
-            share = np.linalg.solve(covariance + self.noise, covariance).T
+            each = (self.means, self.covariances, self.noise)
+            groups = [(codes == e, *(of[e] for of in each)) for e in np.unique(codes)]
+        for chosen, centre, covariance, noise in groups:
+            share = np.linalg.solve(covariance + noise, covariance).T
             mean[chosen] = centre + (noisy[chosen] - centre) @ share.T
             variance[chosen] = np.diag(covariance - share @ covariance)
         return Posterior(mean, variance)
@@ -192,7 +202,7 @@ def encoder_of(
     """Return the encoder of a fit to rows of a signal, environments in `order`."""
     if signal.noise is None:
         return in_readable_units(fit.H @ signal.encoder.matrix, X, environments)
-    moments = moments_behind(fit, rows, signal.noise)
+    moments = moments_behind(fit, rows, signal.noise[order])
     return posterior_encoder(fit.H, signal, X, environments, order, moments)
 
 
@@ -223,16 +233,18 @@ def posterior_encoder(
     means = np.array([part.mean(axis=0) for part in parts])
     covariances = (to_latents @ moments.covariances @ to_latents.T)[back]
     shares = moments.shares[back]
+    noise = to_latents @ signal.noise @ to_latents.T
     pooled_mean = shares @ means
     centred = means - pooled_mean
     return PosteriorEncoder(
         matrix,
         offset,
-        to_latents @ signal.noise @ to_latents.T,
+        noise,
         means,
         covariances,
         pooled_mean,
         np.tensordot(shares, covariances, 1) + (shares * centred.T) @ centred,
+        np.tensordot(shares, noise, 1),
     )
 
 

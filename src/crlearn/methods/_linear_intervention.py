@@ -110,8 +110,9 @@ def linear_intervention_crl(
     signal = read_signal(X, environments, n_latents, groups.n_targets, noise)
     n = signal.n_latents
     rows = by_environment(signal.encoder(X), environments, groups.order)
-    moments, rng = Moments.of(rows, noise=signal.noise), np.random.default_rng(seed)
+    signal_noise, rng = signal.noise_in(groups.order), np.random.default_rng(seed)
     if groups.n_targets > n:
+        moments = Moments.of(rows, noise=signal_noise)
         groups = replace(groups, latent=grouped_targets(groups.latent, moments, n, rng))
     fit = fit_interventional(
         rows,
@@ -119,7 +120,7 @@ def linear_intervention_crl(
         hard=hard,
         mechanisms=blamed(mechanisms, signal),
         rng=rng,
-        noise=signal.noise,
+        noise=signal_noise,
     )
     covered = np.isin(np.arange(n), groups.latent)
     names = groups.latent_names(n)
@@ -266,7 +267,8 @@ class LinearInterventionCRL(MeasuredCRL):
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
     noise
         Of the features: ``"gaussian"``, independent, with a variance of its own for each feature;
-        ``"none"``; or ``"auto"``: the former if X fills more dimensions than there are latents.
+        ``"poisson"``: X are counts, whose variance beside the latents is their mean; ``"none"``; or
+        ``"auto"``: Gaussian if X fills more dimensions than there are latents.
     targets
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets, or a 0/1 matrix (labels in order, latents). None: each on its own, or as many as
@@ -295,7 +297,7 @@ class LinearInterventionCRL(MeasuredCRL):
         "n_latents": [*COUNTED, None],
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
-        "noise": [StrOptions({"auto", "gaussian", "none"})],
+        "noise": [StrOptions({"auto", "gaussian", "poisson", "none"})],
         "targets": [dict, "array-like", None],
         "reference": "no_validation",
     }

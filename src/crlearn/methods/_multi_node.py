@@ -100,7 +100,7 @@ def multi_node_crl(
     rng = np.random.default_rng(seed)
     mechanisms = blamed(mechanisms, signal)
     fit = fit_interventional(
-        rows, None, hard=hard, mechanisms=mechanisms, rng=rng, noise=signal.noise
+        rows, None, hard=hard, mechanisms=mechanisms, rng=rng, noise=signal.noise_in(order)
     )
     fit = fit.causes_first()
     labels, alternatives = environments.labels[order], alternatives_of(fit)
@@ -150,7 +150,8 @@ class MultiNodeCRL(MeasuredCRL):
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
     noise
         Of the features: ``"gaussian"``, independent, with a variance of its own for each feature;
-        ``"none"``; or ``"auto"``: the former if X fills more dimensions than there are latents.
+        ``"poisson"``: X are counts, whose variance beside the latents is their mean; ``"none"``; or
+        ``"auto"``: Gaussian if X fills more dimensions than there are latents.
     outliers
         ``"keep"``, or ``"downweight"``: rows that stand far out of their environment get the weight
         zero; ``result_.details["weights"]`` has the weights.
@@ -175,7 +176,7 @@ class MultiNodeCRL(MeasuredCRL):
         "n_latents": COUNTED,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
-        "noise": [StrOptions({"auto", "gaussian", "none"})],
+        "noise": [StrOptions({"auto", "gaussian", "poisson", "none"})],
         "reference": "no_validation",
     }
 

@@ -150,7 +150,8 @@ def observational_crl(
     starts = {} if init is None else {"starts": [in_whitened_rows(init, signal.encoder, X)]}
     rng = np.random.default_rng(seed)
     y = signal.encoder(X)
-    fit = fit_observational(y, rng=rng, n_starts=n_starts, noise=signal.noise, **starts)
+    of_rows = None if signal.noise is None else signal.noise[0]
+    fit = fit_observational(y, rng=rng, n_starts=n_starts, noise=of_rows, **starts)
     encoder, noise_encoder = _encoders(fit, signal, X)
     fitted = y if fit.completed is None else fit.completed
     alternatives = _alternatives(fit, some_rows(y, _ROWS_TO_COMPARE))
@@ -192,7 +193,7 @@ def _encoders(
     assert fit.completed is not None
     scale = signs / (fit.completed @ fit.H.T).std(axis=0)
     prior = prior_of(fit, fit.completed)
-    posterior = MechanismsPosterior(signal.encoder, signal.noise, prior, scale)
+    posterior = MechanismsPosterior(signal.encoder, signal.noise[0], prior, scale)
     return posterior, MechanismNoisePosterior(posterior)
 
 
@@ -260,7 +261,8 @@ class ObservationalCRL(AdjustedCRL):
         stand out from it.
     noise
         Of the features: ``"gaussian"``, independent, with a variance of its own for each feature
-        (alike in all, if features are few); ``"none"``; or ``"auto"``: the former if X fills more
+        (alike in all, if features are few); ``"poisson"``: X are counts, whose rates are linear in
+        the latents; ``"none"``; or ``"auto"``: the former if X fills more
         dimensions than there are latents.
     init
         Encoder to start from in place of a search, one row for each latent, causes first, and one
@@ -290,7 +292,7 @@ class ObservationalCRL(AdjustedCRL):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AdjustedCRL._parameter_constraints,
         "n_latents": COUNTED,
-        "noise": [StrOptions({"auto", "gaussian", "none"})],
+        "noise": [StrOptions({"auto", "gaussian", "poisson", "none"})],
         "init": ["array-like", None],
         "n_starts": [Interval(Integral, 1, None, closed="left")],
     }

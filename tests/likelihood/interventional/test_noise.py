@@ -17,7 +17,10 @@ from crlearn.likelihood.interventional._noise import (
 
 N = 3
 POOL = pools_of(np.arange(N), N)
-NOISE = 0.3 * np.array([[1.0, 0.3, 0.0], [0.3, 1.0, 0.0], [0.0, 0.0, 0.5]])
+# Of each environment.
+NOISE = np.array([[1.0, 0.3, 0.0], [0.3, 1.0, 0.0], [0.0, 0.0, 0.5]]) * np.array(
+    [0.3, 0.1, 0.6, 0.4]
+).reshape(-1, 1, 1)
 
 
 @pytest.fixture(scope="module", params=["hard", "soft"])
@@ -28,8 +31,11 @@ def drawn(request: pytest.FixtureRequest) -> Any:
     )
     X, y = world.X - world.X.mean(axis=0), np.asarray(world.y)
     whiten = np.linalg.inv(np.linalg.cholesky(np.cov(X.T)))
-    noisy = X @ whiten.T + np.random.default_rng(0).multivariate_normal(np.zeros(N), NOISE, len(X))
-    rows = [noisy[y == e] for e in range(N + 1)]
+    rng = np.random.default_rng(0)
+    rows = [
+        X[y == e] @ whiten.T + rng.multivariate_normal(np.zeros(N), NOISE[e], (y == e).sum())
+        for e in range(N + 1)
+    ]
     H = np.linalg.inv(whiten @ world.truth.mixing.matrix)
     return rows, H, world.truth.graph, request.param == "hard"
 
@@ -102,3 +108,11 @@ def test_denoised_rows_have_the_moments_of_what_was_measured(drawn: Any):
     ):
         np.testing.assert_allclose(each.mean(axis=0), mean, atol=1e-9)
         np.testing.assert_allclose(np.cov(each.T, bias=True), covariance, atol=1e-9)
+
+
+def test_noise_of_one_environment_is_not_that_of_another(drawn: Any):
+    rows, _, _, hard = drawn
+    mean = np.broadcast_to(NOISE.mean(axis=0), NOISE.shape)
+    moments = Moments.of(rows, noise=mean)
+    _, fit = fit_with_noise(moments, POOL, np.random.default_rng(0), hard=hard, n_attempts=1)
+    assert not fit.fits

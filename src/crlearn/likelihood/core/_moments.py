@@ -50,7 +50,8 @@ class Moments:
         Whether each environment has a mean of its own that no mechanism explains; `means` are zero
         then.
     noise
-        Covariance of the measurement noise of the rows, which the covariances are without.
+        Covariance of the measurement noise of the rows of each environment, ``(E, n, n)``, which
+        the covariances are without.
     """
 
     sizes: NDArray[np.intp]

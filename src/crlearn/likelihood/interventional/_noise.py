@@ -1,6 +1,6 @@
 """Linear mechanisms behind measurement noise, by expectation maximisation.
 
-Rows are measured with Gaussian noise of covariance V: in environment e their covariance is C_e + V,
+Rows are measured with noise of covariance V_e: in environment e their covariance is C_e + V_e,
 and C_e is what a graph, mechanisms and an encoder imply. Given these, the expected moments of the
 latents behind the rows are known (the rows are *completed*), and given completed moments the model
 without noise is fitted. In turns the two climb the likelihood of the rows as they were measured
@@ -10,7 +10,7 @@ Structures are searched among completed moments (Friedman, ICML 1997): what one 
 less than what it loses in the likelihood of the measured rows, by which the last word on every edge
 is said.
 
-The first moments are those of the rows less V. They are right on average, but where the noise is
+The first moments are those of the rows less V_e. They are right on average, but where the noise is
 larger than the latents a search among them ends in the wrong place. So the first model to be
 completed is the one without an order.
 """
@@ -80,7 +80,7 @@ class NoisyModel:
 
     @property
     def noise(self) -> Matrix:
-        """Covariance of the measurement noise."""
+        """Covariance of the measurement noise in each environment."""
         assert self.moments.noise is not None
         return self.moments.noise
 
@@ -248,9 +248,9 @@ def denoised(rows: Sequence[Matrix], noise: Matrix) -> list[Matrix]:
     Gaussian rows least (optimal transport).
     """
     moved = []
-    for each in rows:
-        mean, covariance = each.mean(axis=0), np.cov(each.T, bias=True).reshape(noise.shape)
-        signal = Moments.of([each], noise=noise).covariances[0]
+    signals, measured = Moments.of(rows, noise=noise).covariances, Moments.of(rows).covariances
+    for each, signal, covariance in zip(rows, signals, measured, strict=True):
+        mean = each.mean(axis=0)
         root = _root(covariance)
         inverse = np.linalg.inv(root)
         moved.append(mean + (each - mean) @ (inverse @ _root(root @ signal @ root) @ inverse))

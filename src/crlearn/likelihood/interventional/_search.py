@@ -107,7 +107,8 @@ def fit_interventional(
     rng
         For the starts.
     noise
-        Covariance of the measurement noise of the rows; they are white but for it.
+        Covariance of the measurement noise of the rows of each environment, ``(E, n, n)``; they
+        are white but for it.
 
     Returns
     -------

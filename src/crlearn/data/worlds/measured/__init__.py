@@ -1,0 +1,1 @@
+"""Worlds of the papers as they are measured: with noise, and as counts."""
