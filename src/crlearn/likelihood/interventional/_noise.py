@@ -38,7 +38,7 @@ from crlearn.likelihood.interventional._start import (
     optima_without_order,
 )
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel, Masks, minimise
-from crlearn.likelihood.search._local import CLEAR
+from crlearn.likelihood.search._local import CLEAR, is_settled
 from crlearn.likelihood.search._orders import search_orders
 from crlearn.result import GoodnessOfFit
 
@@ -270,10 +270,12 @@ def _best_order(model: NoisyModel, rng: np.random.Generator, start: Matrix | Non
         moments = free.moments
         H = intervened_rows(model.on(moments), free.H) if model.hard else free.H
     best: Fit | None = None
+    scores: list[float] = []
     for n_tries, order in enumerate(first_orders(model.on(moments), H, rng), start=1):
         found = _climbed(model, moments, H, order)
         best = found if best is None or found.score > best.score else best
-        if n_tries == ENOUGH_TRIES or model.is_good(best, n_tries):
+        scores.append(found.score)
+        if n_tries == ENOUGH_TRIES or model.is_good(best, n_tries) or is_settled(scores):
             break
     assert best is not None
     return best
