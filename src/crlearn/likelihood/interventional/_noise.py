@@ -49,7 +49,7 @@ _MOST_TURNS = 100  # 3 to 60 were needed in ten worlds with noise of 50%
 # Of Newton's method, after the first turn: more do not make turns fewer (Lange, JRSS B, 1995).
 _STEPS_A_TURN = 1
 _STILL = 0.01  # nats that a turn gains
-_NEARLY_STILL = 1.0  # where optima are compared that are many nats apart
+_NEARLY_STILL = 0.1  # where optima are compared; with turns of one nat a wrong one may be ahead
 _MOST_OPTIMA = 3  # without an order, that are completed; two, where it mattered
 _MOST_ORDERS_IN_A_ROW = 4  # that completed moments lead to; one or two, as a rule
 _MOST_ALTERNATIVES = 3  # that are pruned; not measured
@@ -271,8 +271,9 @@ def _best_order(model: NoisyModel, rng: np.random.Generator, start: Matrix | Non
         H = intervened_rows(model.on(moments), free.H) if model.hard else free.H
     best: Fit | None = None
     scores: list[float] = []
+    known: dict[Graph, Fit] = {}
     for n_tries, order in enumerate(first_orders(model.on(moments), H, rng), start=1):
-        found = _climbed(model, moments, H, order)
+        found = _climbed(model, moments, H, order, known)
         best = found if best is None or found.score > best.score else best
         scores.append(found.score)
         if n_tries == ENOUGH_TRIES or model.is_good(best, n_tries) or is_settled(scores):
@@ -281,11 +282,22 @@ def _best_order(model: NoisyModel, rng: np.random.Generator, start: Matrix | Non
     return best
 
 
-def _climbed(model: NoisyModel, moments: Moments, H: Matrix, order: list[int]) -> Fit:
-    """Search orders among moments that each new order completes."""
+def _climbed(
+    model: NoisyModel, moments: Moments, H: Matrix, order: list[int], known: dict[Graph, Fit]
+) -> Fit:
+    """Search orders among moments that each new order completes.
+
+    Where it comes to one of the `known` orders, it ends where that has led before.
+    """
     best: Fit | None = None
+    passed: list[Graph] = []
     for _ in range(_MOST_ORDERS_IN_A_ROW):
         found = search_orders(model.on(moments), H, order)
+        fit = known.get(found.graph)
+        if fit is not None:
+            best = fit if best is None or fit.score > best.score else best
+            break
+        passed.append(found.graph)
         fit = model.with_graph(moments, found.H, found.graph)
         fit = replace(fit, alternatives=found.alternatives)
         if best is not None and fit.score <= best.score + _STILL:
@@ -293,6 +305,7 @@ def _climbed(model: NoisyModel, moments: Moments, H: Matrix, order: list[int]) -
         best, moments, H = fit, fit.parameters.moments, fit.H
         order = [int(j) for j in topological_order(fit.adjacency)]
     assert best is not None
+    known.update(dict.fromkeys(passed, best))
     return best
 
 
