@@ -8,7 +8,7 @@
    If it can, and means of its own for every environment (batches) mend that, it has them, unless
    residuals show nonlinear effects. Where means alone seem wrong, that is tried first.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
-   revised on a larger part, and the encoder is fitted to all rows at the end. If residuals speak
+   revised on larger parts, and the encoder is fitted to all rows at the end. If residuals speak
    against it, environments are moved to where mechanisms have the same residuals in all of them
    (`interventional._offsets`), and have means of their own if that mends it.
 4. *Noise that is not Gaussian*: if densities of the noises gain more than they cost, encoder and
@@ -164,20 +164,26 @@ def _with_free_means(
 
     Rows are centred first. Mechanisms that are curved move means of environments, too, so that
     the answer tells how far rows have to be moved from there: first on a part of the rows, and only
-    where that comes to a fit on all.
+    where that comes to a fit on all. It is given up where all turns that are left, if each took as
+    much of the dependence away as the last one, would leave some.
     """
     if shared.dependence is None or shared.dependence.p_value >= FITS:
         return shared
     assert shared.pool is not None
     found, means = shared, np.array([each.mean(axis=0) for each in rows])
-    for part in (_part(rows, _ROWS_TO_SEARCH), rows):
+    some = _part(rows, _ROWS_TO_SEARCH)
+    for part in (some, rows) if max(map(len, some)) < max(map(len, rows)) else (rows,):
         moved = [each - mean for each, mean in zip(part, means, strict=True)]
-        for _ in range(_TURNS_OF_MEANS):
+        share = shared.dependence.share
+        for turns_left in reversed(range(_TURNS_OF_MEANS)):
             starts: list[Start] = [(found.H, found.graph), (found.H, None)]
             found = _nonlinear(moved, shared.pool, starts, linear, unknown_targets, exact, hard)
             assert found.dependence is not None
             if found.dependence.p_value >= FITS:
                 break
+            taken, share = share - found.dependence.share, found.dependence.share
+            if turns_left * taken < share:
+                return shared
             moved = moved_back(moved, found)
         else:
             return shared
