@@ -2,6 +2,7 @@
 
 - speed: seconds of a fit at the sizes of the papers' tables. The first fit is told apart, as it
   pays for imports and compilation; the others are the median of three.
+- noise: seconds of a fit behind measurement noise, beside those of the same latents without it.
 - growth: seconds of a fit as latents, features or rows become many, with a fitted exponent.
 - memory: the peak of a process that fits, in total and above what it held before.
 - dag: seconds of `closest_dag` for 30 nodes, and how close to the optimum its search comes where
@@ -28,7 +29,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ LONG = 20.0  # seconds after which a fit is not repeated
 LIMIT = 600.0  # seconds after which it is given up
 MEMORY_BAR = 1.0  # GB
 DAG_BAR = 1.0  # seconds
+NOISE_BAR = 1.5  # times as long as without noise
 N_GRAPHS = 5
 GIVEN_UP = {"first": np.inf, "seconds": np.inf, "processors": np.inf, "mechanisms": "given up"}
 
@@ -83,6 +85,27 @@ def table6(n: int, d: int, rows: int, bar: float) -> Fit:
     return single_node(name, n, d, rows, bar, mechanism="mlp", variance_factor=5.0)
 
 
+def nonlinear(mechanism: str, factor: float, noise: str, bar: float) -> Fit:
+    """Five latents with nonlinear mechanisms, 20,000 rows of each environment."""
+    name = f"n = 5, d = 20, 6 x 20,000 rows, {mechanism}, factor {factor}, {noise} noise"
+    options = {"mechanism": mechanism, "variance_factor": factor, "noise": noise}
+    return single_node(name, 5, 20, 20_000, bar, **options)
+
+
+def measured(n: int, share: float, rows: int) -> Fit:
+    """Linear mechanisms behind measurement noise of so many standard deviations of X."""
+    name = f"n = {n}, d = 100, {n + 1} x {rows:,} rows, noise of {share:.0%}"
+    sizes = {"n_latents": n, "n_features": 100, "n_samples": rows, "variance_factor": 5.0}
+    options = {**sizes, "kind": "single-node", "share": share}
+    return Fit(name, "noisy-interventional", options, parameters={"n_latents": n})
+
+
+def without_noise(fit: Fit) -> Fit:
+    """Return the fit to the same latents as they are."""
+    options = {name: value for name, value in fit.options.items() if name not in ("kind", "share")}
+    return replace(fit, world="linear-interventional", options=options)
+
+
 def multi_node(n: int, rows: int, bar: float | None) -> Fit:
     name = f"multi-node: n = {n}, d = {2 * n}, {n + 1} x {rows:,} rows, linear, hard"
     sizes = {"n_latents": n, "n_features": 2 * n, "n_samples": rows}
@@ -97,6 +120,11 @@ def speed_fits(quick: bool) -> list[Fit]:
     return [
         *(table7(n, 100, rows, bar) for n in (5, 8) for rows, bar in bars.items()),
         table6(5, 100, 50_000, 30.0),
+        *(
+            nonlinear(mechanism, factor, noise, bar)
+            for mechanism, factor in (("quadratic", 0.25), ("mlp", 5.0))
+            for noise, bar in (("gaussian", 15.0), ("laplace", 40.0))
+        ),
         *(multi_node(n, 20_000, bar) for n, bar in ((5, 0.5), (8, 1.0), (12, None), (20, 60.0))),
     ]
 
@@ -219,6 +247,26 @@ def speed(quick: bool) -> list[Row]:
     return rows
 
 
+def noise(quick: bool) -> list[Row]:
+    fits = [measured(2, 0.2, 400)] if quick else [measured(n, 0.2, 5_000) for n in (5, 8)]
+    fits += [] if quick else [measured(n, 0.5, 5_000) for n in (5, 8)]
+    rows = []
+    for fit in fits:
+        behind, plain = (alone(time_fit, each) or GIVEN_UP for each in (fit, without_noise(fit)))
+        ratio = behind["processors"] / plain["processors"]
+        rows.append(
+            {
+                "fit": fit.name,
+                "processors": behind["processors"],
+                "without noise": plain["processors"],
+                "ratio": ratio,
+                "bar": NOISE_BAR,
+                **judged(ratio, NOISE_BAR),
+            }
+        )
+    return rows
+
+
 def growth(quick: bool) -> list[Row]:
     rows: list[Row] = []
     for grows, fits in growth_fits(quick).items():
@@ -332,11 +380,18 @@ def judged(value: float, bar: float | None) -> Row:
 
 SECTIONS: dict[str, Callable[[bool], list[Row]]] = {
     "speed": speed,
+    "noise": noise,
     "growth": growth,
     "memory": memory,
     "dag": dag,
 }
-UNITS = {"speed": "seconds", "growth": "seconds", "memory": "GB", "dag": "seconds"}
+UNITS = {
+    "speed": "seconds",
+    "noise": "seconds",
+    "growth": "seconds",
+    "memory": "GB",
+    "dag": "seconds",
+}
 
 
 def show(console: Console, section: str, rows: Iterable[Row]) -> None:

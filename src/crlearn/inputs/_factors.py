@@ -34,7 +34,9 @@ Vector = NDArray[np.floating]
 
 _MOST_ROUNDS = 500
 _ROUNDS_OF_ONE_VARIANCE = 5  # in which starts keep their proportions
-_STILL = 1e-6  # relative change of the variances, or of the span where they are known
+# Relative change of the variances, or of the span where they are known; starts are compared where it
+# is rough, which is far beyond their standard errors.
+_ROUGH, _STILL = 1e-2, 1e-5
 _LEAST_INSIDE = 0.01  # variance beside the noise that sampling errors leave in a direction
 _SMALLEST_NOISE = 1e-10  # beside the variance of a feature
 # Entries of covariances that are kept in memory; beyond that products with the rows are formed.
@@ -136,8 +138,9 @@ def find_factors(
     other = covariances.beside_the_others() if each else np.ones_like(variances)
     if units is not None and not each:
         other = np.maximum(units.min() / units, np.sqrt(_SMALLEST_NOISE)) ** 2
-    found = [_climbed(covariances, n_latents, unit, each=each) for unit in (other, variances)]
+    found = [_started(covariances, n_latents, unit, each=each) for unit in (other, variances)]
     best = max(found, key=lambda turn: turn.log_likelihood)
+    best = _climbed(covariances, best, _STILL) if each else best
     return _factors(covariances, best.span, best.noise, best.log_likelihood)
 
 
@@ -257,25 +260,42 @@ class _Turn(NamedTuple):
     log_likelihood: float
 
 
-def _climbed(covariances: Covariances, n: int, unit: Vector, *, each: bool) -> _Turn:
-    """Find span and noise in turns, from noise that is proportional to `unit`."""
+def _started(covariances: Covariances, n: int, unit: Vector, *, each: bool) -> _Turn:
+    """Find span and noise that is proportional to `unit`, then roughly that of `each` feature."""
     variances = covariances.shares @ covariances.diagonals
     span = _principal(covariances, n, unit)
     rest = (variances / unit).sum() - np.trace(covariances.inside(span, unit).mean)
     noise = unit * max(rest / (len(unit) - n), _SMALLEST_NOISE)
-    for number in range(_MOST_ROUNDS):
-        span = _better_span(covariances, span, noise)
-        beyond = covariances.inside(span, noise).mean - np.eye(n)
-        explained = np.einsum("ji,ik,jk->j", span, beyond, span)
-        new = np.maximum(variances - noise * explained, _SMALLEST_NOISE * variances)
-        if not each or number < _ROUNDS_OF_ONE_VARIANCE:
-            new = unit * (new / unit).mean()
-        change = float(np.abs(np.log(new / noise)).max())
-        span = np.linalg.qr(span * np.sqrt(noise / new)[:, None])[0]
-        noise = new
-        if change < _STILL and number > _ROUNDS_OF_ONE_VARIANCE:
+    turn = _Turn(span, noise, -np.inf)
+    if each:
+        for _ in range(_ROUNDS_OF_ONE_VARIANCE):
+            turn, _ = _next(covariances, turn, unit)
+        return _climbed(covariances, turn, _ROUGH)
+    return _climbed(covariances, turn, _STILL, unit)
+
+
+def _climbed(
+    covariances: Covariances, turn: _Turn, still: float, unit: Vector | None = None
+) -> _Turn:
+    """Find span and noise in turns, until variances hardly change."""
+    for _ in range(_MOST_ROUNDS):
+        turn, change = _next(covariances, turn, unit)
+        if change < still:
             break
-    return _Turn(span, noise, _log_likelihood(covariances, span, noise))
+    return turn._replace(log_likelihood=_log_likelihood(covariances, turn.span, turn.noise))
+
+
+def _next(covariances: Covariances, turn: _Turn, unit: Vector | None = None) -> tuple[_Turn, float]:
+    """Return the next span and noise, which is proportional to `unit` if that is given."""
+    variances = covariances.shares @ covariances.diagonals
+    span, noise = _better_span(covariances, turn.span, turn.noise), turn.noise
+    beyond = covariances.inside(span, noise).mean - np.eye(span.shape[1])
+    explained = np.einsum("ji,ik,jk->j", span, beyond, span)
+    new = np.maximum(variances - noise * explained, _SMALLEST_NOISE * variances)
+    if unit is not None:
+        new = unit * (new / unit).mean()
+    span = np.linalg.qr(span * np.sqrt(noise / new)[:, None])[0]
+    return _Turn(span, new, -np.inf), float(np.abs(np.log(new / noise)).max())
 
 
 def _principal(covariances: Covariances, n: int, unit: Vector) -> Matrix:

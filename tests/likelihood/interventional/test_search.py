@@ -9,7 +9,8 @@ from scipy.stats import binom
 
 from crlearn.data import make_linear_interventional, make_multi_node
 from crlearn.graph import Graph, graph_of, transitive_closure
-from crlearn.likelihood import FITS, Fit, Moments, fit_interventional
+from crlearn.likelihood import FITS, Fit, Moments, fit_interventional, pools_of
+from crlearn.likelihood._fit import Dependence
 from crlearn.likelihood.interventional import _search
 from crlearn.likelihood.interventional._search import (
     _nonlinear_with_any_noise,
@@ -441,3 +442,20 @@ class TestMeans:
         assert fit.free_means
         assert fit.fits
         assert set(attempts) == {1}
+
+
+@pytest.mark.parametrize(("shares", "n_turns"), [((0.09, 0.08), 1), ((0.04, 0.03, 0.02), 2)])
+def test_means_that_mend_little_are_given_up(
+    shares: tuple[float, ...], n_turns: int, monkeypatch: pytest.MonkeyPatch
+):
+    """From a dependence of 0.1: a turn has to leave so little that all of them may leave none."""
+    rows = [np.random.default_rng(e).standard_normal((50, 2)) for e in range(3)]
+    shared, *others = (
+        Fit(np.eye(2), ((), ()), 0.0, pool=pools_of(np.array([0, 1]), 2), dependence=each)
+        for each in (Dependence(0, 1, share, 0.0) for share in (0.1, *shares))
+    )
+    turns = iter(others)
+    monkeypatch.setattr(_search, "_nonlinear", lambda *_: next(turns))
+    found = _search._with_free_means(rows, shared, shared, False, True, True)
+    assert found is shared
+    assert len(list(turns)) == len(shares) - n_turns

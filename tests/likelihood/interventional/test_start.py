@@ -37,6 +37,20 @@ def test_the_value_from_the_first_start_says_what_is_wrong(exact):
     assert not wrong.is_good(*first_without_order(wrong, np.random.default_rng(0)), n_tries=9)
 
 
+def test_no_more_starts_where_they_lead_nowhere_else(exact, monkeypatch: pytest.MonkeyPatch):
+    """Of a model that is wrong: nothing is good, and all starts would be tried."""
+    model = exact(0, "soft").model
+    wrong = LinearModel(model.moments, model.pool[:, [0, 2, 1, 3, 4]], hard=False)
+    starts = list(_start._starts(wrong, np.random.default_rng(0)))
+    tried: list[int] = []
+    monkeypatch.setattr(LinearModel, "is_good", lambda *_: tried.append(1) or False)
+    H = fit_without_order(wrong, np.random.default_rng(0))
+    assert len(tried) < len(starts) / 2
+    masks = wrong.masks_without_order()
+    values = [minimise(each, wrong.pools, masks)[1] for each in starts]
+    assert minimise(H, wrong.pools, masks)[1] == pytest.approx(min(values), abs=1e-8)
+
+
 def test_rows_of_many_latents_are_turned_one_by_one(exact, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_start, "MANY", 3)
     world = exact(1)

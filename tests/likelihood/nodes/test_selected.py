@@ -6,6 +6,7 @@ import pytest
 from crlearn.likelihood._price import edge_prior
 from crlearn.likelihood.core._encoder import moved
 from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood.nodes import _selected
 from crlearn.likelihood.nodes._linear import objective
 from crlearn.likelihood.nodes._selected import SelectedModel
 
@@ -51,6 +52,24 @@ def test_the_gradient_is_the_derivative(model: SelectedModel):
     ]
     # The quadratic form under the root is fitted anew, which the gradient does not follow.
     np.testing.assert_allclose(point.gradient, numerical, atol=0.05)
+
+
+def test_some_rows_tell_the_curvature_and_all_the_gradient(monkeypatch: pytest.MonkeyPatch):
+    rows = environments(30_000)
+    H = np.linalg.inv(MIXING) + 0.1 * np.random.default_rng(1).standard_normal((3, 3))
+    some = SelectedModel(rows, POOL, hard=True).expand(H, GRAPH)
+    monkeypatch.setattr(_selected, "_BLOCKS_FOR_CURVATURE", 10_000)
+    every = SelectedModel(rows, POOL, hard=True).expand(H, GRAPH)
+    np.testing.assert_allclose(some.gradient, every.gradient, rtol=1e-6)
+    assert np.abs(some.hessian - every.hessian).max() < 0.1 * np.abs(every.hessian).max()
+    assert np.abs(some.hessian - every.hessian).max() > 0
+
+
+def test_what_is_left_behind_is_given_up(model: SelectedModel):
+    """No step of this encoder reaches the score, so that none is taken."""
+    start = model.scaled(np.eye(3))
+    given_up = model.fitted(start, GRAPH, least_score=1e9)
+    np.testing.assert_array_equal(given_up.H, start)
 
 
 def test_newton_converges_in_a_few_steps_and_finds_the_encoder(model: SelectedModel):

@@ -9,7 +9,7 @@ import pytest
 from crlearn.graph import Graph
 from crlearn.likelihood import Fit
 from crlearn.likelihood.nodes._selected import SelectedModel
-from crlearn.likelihood.search._local import climb, good_graph_at
+from crlearn.likelihood.search._local import climb, good_graph_at, is_settled
 
 POOL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
 TRUE = ((), (0,), (1,))
@@ -106,6 +106,27 @@ def test_more_steps_are_not_taken_for_a_better_graph():
     )
     found = climb(model, model.start(EMPTY), n_tried=20)
     assert found.graph == EMPTY
+
+
+def test_a_climb_ends_where_another_one_has_ended():
+    model = Table(hopeless=100.0)
+    alone = climb(model, model.start(EMPTY), n_tried=20)
+    tried_alone = len(model.fitted)
+    model.fitted.clear()
+    assert climb(model, model.start(EMPTY), n_tried=20, optima=[alone]).graph == TRUE
+    assert len(model.fitted) < tried_alone
+
+
+def test_the_graph_of_an_optimum_with_another_score_is_no_end():
+    model = Table()
+    elsewhere = Fit(np.eye(3), EMPTY, likeness(EMPTY) - 100.0)
+    assert climb(model, model.start(EMPTY), optima=[elsewhere]).graph == TRUE
+
+
+def test_starts_are_enough_when_they_lead_to_the_best_again_and_again():
+    assert not is_settled([5.0, 3.0, 5.1, 2.0, 4.9])
+    assert is_settled([5.0, 3.0, 5.1, 2.0, 4.9, 5.0])
+    assert not is_settled([5.0, 5.0, 5.0, 5.0, 9.0])
 
 
 def test_one_latent_has_no_neighbours():

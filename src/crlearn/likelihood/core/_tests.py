@@ -206,15 +206,13 @@ class Linearised:
 
 def mechanisms_at(H: Matrix, pools: Pools, masks: Matrix) -> tuple[Matrix, Matrix]:
     """Return the row of I - B of each latent in each pool, and its residual variance."""
-    n = len(H)
-    rows = np.repeat(np.eye(n)[:, None], pools.n_pools, axis=1)
-    variances = np.ones(rows.shape[:2])
-    for j, p in np.ndindex(n, pools.n_pools):
-        covariance = H @ pools.covariances[j, p] @ H.T
-        parents = np.flatnonzero(masks[j, p])
-        among = covariance[np.ix_(parents, parents)]
-        rows[j, p, parents] = -np.linalg.solve(among, covariance[parents, j])
-        variances[j, p] = rows[j, p] @ covariance @ rows[j, p]
+    j = np.arange(len(H))
+    covariances = H @ pools.covariances @ H.T
+    among = covariances * masks[..., :, None] * masks[..., None, :]
+    among[..., j, j] += 1 - masks
+    rows = -np.linalg.solve(among, (masks * covariances[j, :, j])[..., None])[..., 0]
+    rows[j, :, j] = 1.0
+    variances = (rows[..., None, :] @ covariances @ rows[..., None])[..., 0, 0]
     return rows, variances
 
 

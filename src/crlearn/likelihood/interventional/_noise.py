@@ -38,7 +38,7 @@ from crlearn.likelihood.interventional._start import (
     optima_without_order,
 )
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel, Masks, minimise
-from crlearn.likelihood.search._local import CLEAR
+from crlearn.likelihood.search._local import CLEAR, is_settled
 from crlearn.likelihood.search._orders import search_orders
 from crlearn.result import GoodnessOfFit
 
@@ -46,8 +46,10 @@ Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 
 _MOST_TURNS = 100  # 3 to 60 were needed in ten worlds with noise of 50%
-_STEPS_A_TURN = 3  # of Newton's method, after the first turn
+# Of Newton's method, after the first turn: more do not make turns fewer (Lange, JRSS B, 1995).
+_STEPS_A_TURN = 1
 _STILL = 0.01  # nats that a turn gains
+_NEARLY_STILL = 0.1  # where optima are compared; with turns of one nat a wrong one may be ahead
 _MOST_OPTIMA = 3  # without an order, that are completed; two, where it mattered
 _MOST_ORDERS_IN_A_ROW = 4  # that completed moments lead to; one or two, as a rule
 _MOST_ALTERNATIVES = 3  # that are pruned; not measured
@@ -93,8 +95,11 @@ class NoisyModel:
         """Return the model without noise on other moments."""
         return LinearModel(moments, self.pool, self.hard if hard is None else hard)
 
-    def completed(self, start: Moments, H: Matrix, masks: Masks) -> Completed:
+    def completed(
+        self, start: Moments, H: Matrix, masks: Masks, *, nearly: bool = False
+    ) -> Completed:
         """Climb the likelihood of the measured rows, in turns; see the module's text."""
+        still = _NEARLY_STILL if nearly else _STILL
         moments, value, last = start, -np.inf, -np.inf
         for turn in range(_MOST_TURNS):
             pools = Pools.of(moments, self.pool)
@@ -102,7 +107,7 @@ class NoisyModel:
             means, covariances = self._implied(H, moments, pools, masks)
             value = self._log_likelihood(means, covariances)
             moments = self._expected(means, covariances)
-            if value - last < _STILL:
+            if value - last < still:
                 break
             last = value
         return Completed(H, masks, moments, value)
@@ -111,20 +116,15 @@ class NoisyModel:
         self, H: Matrix, moments: Moments, pools: Pools, masks: Masks
     ) -> tuple[Matrix, Matrix]:
         """Return the means and covariances that the model has in each environment."""
-        n, n_environments = len(H), self.pool.shape[1]
         mechanisms, variances = mechanisms_at(H, pools, masks)
-        j = np.arange(n)
-        latents = moments.means @ H.T
-        to_rows = np.linalg.inv(H)
-        means, covariances = np.zeros((n_environments, n)), np.zeros((n_environments, n, n))
-        for e, own in enumerate(self.pool.T):
-            weights = (self.pool == own[:, None]) * moments.sizes
-            centres = (weights @ latents) / weights.sum(axis=1, keepdims=True)
-            intercepts = np.einsum("ji,ji->j", mechanisms[j, own], centres)
-            effects = to_rows @ np.linalg.inv(mechanisms[j, own])
-            means[e] = effects @ intercepts
-            covariances[e] = (effects * variances[j, own]) @ effects.T
-        return means, covariances
+        j, own = np.arange(len(H)), self.pool.T  # the pool of each latent in each environment
+        mechanisms, variances = mechanisms[j, own], variances[j, own]
+        weights = (own[:, :, None] == self.pool) * moments.sizes
+        centres = weights @ (moments.means @ H.T) / weights.sum(axis=2, keepdims=True)
+        intercepts = np.einsum("eji,eji->ej", mechanisms, centres)
+        effects = np.linalg.inv(H) @ np.linalg.inv(mechanisms)
+        means = np.einsum("eij,ej->ei", effects, intercepts)
+        return means, (effects * variances[:, None]) @ np.swapaxes(effects, 1, 2)
 
     def _log_likelihood(self, means: Matrix, covariances: Matrix) -> float:
         """Return that of the measured rows, on the scale of models without noise."""
@@ -158,7 +158,7 @@ class NoisyModel:
         """
         model = self.on(self.moments, hard=False)
         masks, starts = model.masks_without_order(), optima_without_order(model, rng)
-        found = [self.completed(self.moments, H, masks) for H in starts[:_MOST_OPTIMA]]
+        found = [self.completed(self.moments, H, masks, nearly=True) for H in starts[:_MOST_OPTIMA]]
         return max(found, key=lambda each: each.log_likelihood)
 
     def with_graph(self, start: Moments, H: Matrix, graph: Graph) -> Fit:
@@ -270,20 +270,34 @@ def _best_order(model: NoisyModel, rng: np.random.Generator, start: Matrix | Non
         moments = free.moments
         H = intervened_rows(model.on(moments), free.H) if model.hard else free.H
     best: Fit | None = None
+    scores: list[float] = []
+    known: dict[Graph, Fit] = {}
     for n_tries, order in enumerate(first_orders(model.on(moments), H, rng), start=1):
-        found = _climbed(model, moments, H, order)
+        found = _climbed(model, moments, H, order, known)
         best = found if best is None or found.score > best.score else best
-        if n_tries == ENOUGH_TRIES or model.is_good(best, n_tries):
+        scores.append(found.score)
+        if n_tries == ENOUGH_TRIES or model.is_good(best, n_tries) or is_settled(scores):
             break
     assert best is not None
     return best
 
 
-def _climbed(model: NoisyModel, moments: Moments, H: Matrix, order: list[int]) -> Fit:
-    """Search orders among moments that each new order completes."""
+def _climbed(
+    model: NoisyModel, moments: Moments, H: Matrix, order: list[int], known: dict[Graph, Fit]
+) -> Fit:
+    """Search orders among moments that each new order completes.
+
+    Where it comes to one of the `known` orders, it ends where that has led before.
+    """
     best: Fit | None = None
+    passed: list[Graph] = []
     for _ in range(_MOST_ORDERS_IN_A_ROW):
         found = search_orders(model.on(moments), H, order)
+        fit = known.get(found.graph)
+        if fit is not None:
+            best = fit if best is None or fit.score > best.score else best
+            break
+        passed.append(found.graph)
         fit = model.with_graph(moments, found.H, found.graph)
         fit = replace(fit, alternatives=found.alternatives)
         if best is not None and fit.score <= best.score + _STILL:
@@ -291,6 +305,7 @@ def _climbed(model: NoisyModel, moments: Moments, H: Matrix, order: list[int]) -
         best, moments, H = fit, fit.parameters.moments, fit.H
         order = [int(j) for j in topological_order(fit.adjacency)]
     assert best is not None
+    known.update(dict.fromkeys(passed, best))
     return best
 
 

@@ -8,7 +8,7 @@
    If it can, and means of its own for every environment (batches) mend that, it has them, unless
    residuals show nonlinear effects. Where means alone seem wrong, that is tried first.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
-   revised on a larger part, and the encoder is fitted to all rows at the end. If residuals speak
+   revised on larger parts, and the encoder is fitted to all rows at the end. If residuals speak
    against it, environments are moved to where mechanisms have the same residuals in all of them
    (`interventional._offsets`), and have means of their own if that mends it.
 4. *Noise that is not Gaussian*: if densities of the noises gain more than they cost, encoder and
@@ -62,7 +62,7 @@ from crlearn.likelihood.interventional._start import (
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel
 from crlearn.likelihood.nodes._selected import SelectedModel
-from crlearn.likelihood.search._local import climb, good_graph_at
+from crlearn.likelihood.search._local import climb, good_graph_at, is_settled
 from crlearn.likelihood.search._orders import (
     best_graph_at,
     search_orders,
@@ -77,7 +77,7 @@ Start = tuple[Matrix, Graph | None]  # an encoder, and its graph or None for the
 _ATTEMPTS = 3  # before a linear fit is given up
 _LARGEST_FOR_ALL_GRAPHS = 6  # latents
 # Rows of each environment, where there are no more than six; others share as many as six have.
-_ROWS_TO_SEARCH, _ROWS_TO_REVISE = 5_000, 20_000
+_ROWS_TO_START, _ROWS_TO_SEARCH, _ROWS_TO_REVISE = 2_000, 5_000, 20_000
 _FULL_SHARES = 6
 _TURNS_OF_MEANS = 4  # in which encoder and means of environments are found
 
@@ -164,20 +164,32 @@ def _with_free_means(
     """Give each environment a mean of its own, if shared ones do not fit and that mends it.
 
     Rows are centred first. Mechanisms that are curved move means of environments, too, so that
-    the answer tells how far rows have to be moved from there.
+    the answer tells how far rows have to be moved from there: first on a part of the rows, and only
+    where that comes to a fit on all. It is given up where all turns that are left, if each took as
+    much of the dependence away as the last one, would leave some.
     """
     if shared.dependence is None or shared.dependence.p_value >= FITS:
         return shared
     assert shared.pool is not None
-    found, moved = shared, _centred(rows)
-    for _ in range(_TURNS_OF_MEANS):
-        starts: list[Start] = [(found.H, found.graph), (found.H, None)]
-        found = _nonlinear(moved, shared.pool, starts, linear, unknown_targets, exact, hard)
-        assert found.dependence is not None
-        if found.dependence.p_value >= FITS:
-            return replace(found, free_means=True)
-        moved = moved_back(moved, found)
-    return shared
+    found, means = shared, np.array([each.mean(axis=0) for each in rows])
+    some = _part(rows, _ROWS_TO_SEARCH)
+    for part in (some, rows) if max(map(len, some)) < max(map(len, rows)) else (rows,):
+        moved = [each - mean for each, mean in zip(part, means, strict=True)]
+        share = shared.dependence.share
+        for turns_left in reversed(range(_TURNS_OF_MEANS)):
+            starts: list[Start] = [(found.H, found.graph), (found.H, None)]
+            found = _nonlinear(moved, shared.pool, starts, linear, unknown_targets, exact, hard)
+            assert found.dependence is not None
+            if found.dependence.p_value >= FITS:
+                break
+            taken, share = share - found.dependence.share, found.dependence.share
+            if turns_left * taken < share:
+                return shared
+            moved = moved_back(moved, found)
+        else:
+            return shared
+        means = np.array([(a - b).mean(axis=0) for a, b in zip(part, moved, strict=True)])
+    return replace(found, free_means=True)
 
 
 def _linear_with_means(
@@ -353,7 +365,7 @@ def _fit_orders(model: LinearModel, rng: np.random.Generator) -> Fit:
     """Return the best fit from several orders, every latent a function of all before it."""
     start = fit_without_order(model, rng)
     best: Fit | None = None
-    tried, others = set[tuple[int, ...]](), list[Fit]()
+    tried, others, scores = set[tuple[int, ...]](), list[Fit](), list[float]()
     for n_tries, order in enumerate(first_orders(model, start, rng), start=1):
         if tuple(order) in tried:
             continue
@@ -362,8 +374,9 @@ def _fit_orders(model: LinearModel, rng: np.random.Generator) -> Fit:
         others += [found, *found.alternatives]
         if best is None or found.score > best.score:
             best = found
+        scores.append(found.score)
         value = -best.log_likelihood / model.n_rows
-        if model.is_good(value, model.masks(best.graph), n_tries):
+        if model.is_good(value, model.masks(best.graph), n_tries) or is_settled(scores):
             break
     assert best is not None
     return replace(best, alternatives=tuple(each for each in others if each is not best))
@@ -458,18 +471,20 @@ def fit_nonlinear(
     unknown_targets
         Whether `pool` is a guess (0: not intervened on, 1: intervened on), which may be changed.
     """
+    sketch = SelectedModel(_part(rows, _ROWS_TO_START), pool, hard=hard)
     model = SelectedModel(_part(rows, _ROWS_TO_SEARCH), pool, hard=hard)
     n_stages = len(starts) + 1 + unknown_targets + 2
     with progress_bar("Nonlinear mechanisms", n_stages) as advance:
-        best: Fit | None = None
+        optima: list[Fit] = []
         for H, graph in starts:
-            found = _climbed(model, H, graph)
-            best = found if best is None or found.score > best.score else best
-            advance(f"score {best.score:.0f}")
-        assert best is not None
+            optima.append(_climbed(sketch, H, graph, optima))
+            advance(f"score {optima[-1].score:.0f}")
+        best = max(optima, key=lambda fit: fit.score)
+        best = _climbed(model, best.H, best.graph)
         at_the_end = _graph_at(model, best.H)
         if at_the_end != best.graph:
-            best = max(best, _climbed(model, best.H, at_the_end), key=lambda fit: fit.score)
+            other = _climbed(model, best.H, at_the_end, [best])
+            best = max(best, other, key=lambda fit: fit.score)
         advance(f"score {best.score:.0f}")
         if unknown_targets:
             model, best = revised_targets(model, best)
@@ -496,7 +511,9 @@ def _part(rows: Sequence[Matrix], most: int) -> list[Matrix]:
     return part_of_each(rows, most * min(_FULL_SHARES, len(rows)) // len(rows))
 
 
-def _climbed(model: SelectedModel, H: Matrix, graph: Graph | None) -> Fit:
+def _climbed(
+    model: SelectedModel, H: Matrix, graph: Graph | None, optima: Sequence[Fit] = ()
+) -> Fit:
     """Search from an encoder; without a graph, from the best one there.
 
     Of many latents no edge is the start: one by one they would be those of a wrong encoder.
@@ -505,7 +522,7 @@ def _climbed(model: SelectedModel, H: Matrix, graph: Graph | None) -> Fit:
         no_edges: Graph = ((),) * model.n
         graph = _graph_at(model, H) if model.n <= _LARGEST_FOR_ALL_GRAPHS else no_edges
     start = Fit(H, graph, -np.inf)
-    found = climb(model, model.refitted(start, graph))
+    found = climb(model, model.refitted(start, graph), optima=optima)
     converged = model.fitted(found.H, found.graph)
     return replace(converged, alternatives=found.alternatives)
 

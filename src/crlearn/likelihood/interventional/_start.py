@@ -19,7 +19,7 @@ from crlearn.graph import closest_dag, topological_order
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.nodes._linear import LinearModel, Masks, minimise, objective
-from crlearn.likelihood.search._local import LEAST_GAIN
+from crlearn.likelihood.search._local import LEAST_GAIN, is_settled
 from crlearn.likelihood.search._orders import best_order_at, better_order_at
 
 Matrix = NDArray[np.floating]
@@ -41,17 +41,20 @@ def fit_without_order(model: LinearModel, rng: np.random.Generator) -> Matrix:
 def optima_without_order(model: LinearModel, rng: np.random.Generator) -> list[Matrix]:
     """Return encoders of the model without order, the best first; it has local optima.
 
-    There are many starts, until one leads to a good fit.
+    There are many starts, until one leads to a good fit or they lead nowhere else.
     """
     masks = model.masks_without_order()
     optima: list[tuple[float, Matrix]] = []
+    scores: list[float] = []
     for n_tries, H in enumerate(_starts(model, rng), start=1):
         if np.linalg.cond(H) > _WORST_START:
             continue
         rows, value = minimise(H, model.pools, masks)
         if all(abs(value - other) * model.n_rows > LEAST_GAIN for other, _ in optima):
             optima.append((value, rows))
-        if model.is_good(min(value for value, _ in optima), masks, n_tries):
+        scores.append(-model.n_rows * value)
+        lowest = min(value for value, _ in optima)
+        if model.is_good(lowest, masks, n_tries) or is_settled(scores):
             break
     optima.sort(key=lambda optimum: optimum[0])
     found = [rows for _, rows in optima] or [np.eye(model.n)]

@@ -14,12 +14,16 @@ J = dr at fixed coefficients, second derivatives of the residual sum of squares 
 The terms with r must not be dropped as in a Gauss-Newton method: a latent's own residual is part of
 the directions in which its parents move, and without them the method crawls.
 
+Value and gradient are those of all rows. The Hessian only says how steps go: a part of the rows
+tells it well enough (Roosta-Khorasani and Mahoney, Mathematical Programming, 2019), with Phi'Phi of
+that same part, so that directions which mechanisms absorb have no curvature in it either.
+
 Time grows as rows x (features + latents x parents)^2 for a node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
@@ -37,8 +41,16 @@ from crlearn.likelihood._price import edge_prior, parameter_price
 from crlearn.likelihood.core._encoder import LONGEST_STEP, moved
 from crlearn.likelihood.core._moments import Moments, Pools
 from crlearn.likelihood.core._newton import Expansion, descend
-from crlearn.likelihood.nodes._basis import BLOCK, RIDGE, ROWS_FOR_THE_FORM, Basis, Selection
+from crlearn.likelihood.nodes._basis import (
+    BLOCK,
+    RIDGE,
+    ROWS_FOR_THE_FORM,
+    Basis,
+    Features,
+    Selection,
+)
 from crlearn.likelihood.nodes._protocol import Key, Node, assemble
+from crlearn.result import CLOSE
 
 Matrix = NDArray[np.floating]
 
@@ -46,6 +58,8 @@ Matrix = NDArray[np.floating]
 _PRECISION = float(np.finfo(np.float32).eps)
 _MISSED_BY_A_STEP = 30.0  # nats; not measured
 _STEPS_OF_A_CHANGE, _STEPS_TO_CONVERGE = 6, 20
+_LEAST_STEP = 0.1  # nats; steps that gain less decide nothing between graphs
+_BLOCKS_FOR_CURVATURE = 8  # of a pool
 
 
 @cache
@@ -93,6 +107,7 @@ class SelectedModel:
         self._pools = Pools.of(self._moments, pool)
         self._libraries = ThreadpoolController()
         self._known: dict[bytes, dict[Key, Node]] = {}
+        self._latents_at: tuple[bytes, Matrix] = (b"", self._rows)
 
     def with_pool(self, pool: NDArray[np.intp]) -> SelectedModel:
         """Return the model of the same rows with other pools."""
@@ -116,17 +131,22 @@ class SelectedModel:
         max_steps: int = _STEPS_TO_CONVERGE,
         *,
         least_score: float = -np.inf,
+        least_step: float = 0.0,
     ) -> Fit:
-        """Fit the encoder of a graph, or give up where the least score is out of reach."""
+        """Fit the encoder of a graph, or give up where the least score is out of reach.
+
+        It ends where a step gains less than `least_step`, in nats, or rounding hides it.
+        """
         price = edge_prior(self.n) * sum(map(len, graph))
+        smallest = max(2 * _PRECISION, least_step / self.n_rows)  # 2: of a difference
         H, value = descend(
             self.scaled(H),
             lambda H: self.expand(H, graph),
             lambda H: self.value(H, graph),
             lambda H, step: self.scaled(moved(H, step)),
             max_steps=max_steps,
-            tolerance=2 * _PRECISION,  # of a difference
-            least_promise=2 * _PRECISION,
+            tolerance=smallest,
+            least_promise=smallest,
             longest=LONGEST_STEP,
             goal=-(least_score + price) / self.n_rows,
         )
@@ -135,11 +155,13 @@ class SelectedModel:
     def refitted(self, fit: Fit, graph: Graph) -> Fit:
         """Fit a graph from the encoder of a similar one, in a few steps.
 
-        What falls hopelessly behind on the way is given up: promises of a first step are too good
-        where mechanisms are strongly curved.
+        What falls behind on the way, farther than a competing structure may be, is given up:
+        promises of a first step are too good where mechanisms are strongly curved.
         """
-        least = -np.inf if graph == fit.graph else fit.score - self.hopeless
-        return self.fitted(fit.H, graph, _STEPS_OF_A_CHANGE, least_score=least)
+        least = -np.inf if graph == fit.graph else fit.score - CLOSE
+        return self.fitted(
+            fit.H, graph, _STEPS_OF_A_CHANGE, least_score=least, least_step=_LEAST_STEP
+        )
 
     @property
     def hopeless(self) -> float:
@@ -215,9 +237,9 @@ class SelectedModel:
         if not parents:
             return self._products_without_parents(H[j])
         basis = self._basis(H, j, parents, 0)
-        environments = range(len(self._ranges))
+        environments = np.arange(len(self._ranges))
         grams = [
-            _gram(self._blocks(H, np.array([e])), j, list(parents), basis) for e in environments
+            _gram(self._blocks(H, environments == e), j, list(parents), basis) for e in environments
         ]
         return np.array([n_rows * gram for gram, n_rows in grams])
 
@@ -239,40 +261,55 @@ class SelectedModel:
         )
 
     def _regression(self, H: Matrix, j: int, parents: Parents, p: int, derivatives: bool) -> _Part:
-        blocks = self._blocks(H, np.flatnonzero(self.pool[j] == p))
-        basis = self._basis(H, j, parents, p)
+        blocks, basis = self._blocks(H, self.pool[j] == p), self._basis(H, j, parents, p)
         share, cost = self._pools.shares[j, p], parameter_price(self.n_rows) / self.n_rows
         selections = basis.selections() if self.choose_features else [basis.everything()]
         return _regress(blocks, j, list(parents), basis, selections, share, cost, derivatives)
 
     def _basis(self, H: Matrix, j: int, parents: Parents, p: int) -> Basis:
         """Return the features of the parents, fitted to some rows of a pool."""
-        columns, some = list(parents), np.flatnonzero(self.pool[j] == p)
-        blocks = self._blocks(H, some, at_most=ROWS_FOR_THE_FORM // BLOCK)
+        columns = list(parents)
+        blocks = self._blocks(H, self.pool[j] == p).some(ROWS_FOR_THE_FORM // BLOCK)
         origin = (H @ self._mean).astype(np.float32)[j]  # the child, counted from its own origin
         return Basis.plain(len(parents)).fitted_to(
-            (z[:, columns], z[:, j] + origin) for z in blocks()
+            (z[:, columns], z[:, j] + origin) for z in blocks
         )
 
-    def _blocks(
-        self, H: Matrix, environments: NDArray[np.intp], at_most: int | None = None
-    ) -> Callable[[], Iterator[Matrix]]:
-        """Return a function that yields the latents of the rows, block by block."""
-        encoder, mean = H.T.astype(np.float32), (H @ self._mean).astype(np.float32)
+    def _blocks(self, H: Matrix, environments: NDArray[np.bool_]) -> _Blocks:
+        """Return the latents of the rows of some environments, block by block."""
         places = [
             slice(start, min(start + BLOCK, last))
-            for first, last in (self._ranges[e] for e in environments)
+            for first, last in (self._ranges[e] for e in np.flatnonzero(environments))
             for start in range(first, last, BLOCK)
         ]
-        every = 1 if at_most is None else -(-len(places) // at_most)
+        return _Blocks(self._latents(H), places)
 
-        def blocks() -> Iterator[Matrix]:
-            for place in places[::every]:
-                z = self._rows[place] @ encoder
-                z -= mean
-                yield z
+    def _latents(self, H: Matrix) -> Matrix:
+        """Return the latents of all rows, centred; those of the last encoder are kept."""
+        at, latents = self._latents_at
+        if at != H.tobytes():
+            latents = self._rows @ H.T.astype(np.float32)
+            latents -= (H @ self._mean).astype(np.float32)
+            self._latents_at = H.tobytes(), latents
+        return latents
 
-        return blocks
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """Latents of some rows, as many at a time as stay in a processor's cache."""
+
+    latents: Matrix
+    places: Sequence[slice]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[Matrix]:
+        return (self.latents[place] for place in self.places)
+
+    def some(self, at_most: int) -> _Blocks:
+        """Return at most so many of them, spread evenly."""
+        return _Blocks(self.latents, self.places[:: -(-len(self) // at_most)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,7 +322,7 @@ class _Part:
 
 
 def _regress(
-    blocks: Callable[[], Iterator[Matrix]],
+    blocks: _Blocks,
     j: int,
     parents: list[int],
     basis: Basis,
@@ -298,7 +335,7 @@ def _regress(
 
     The best of the `selections` of features is taken; each parameter adds `cost` to F.
     """
-    gram, n_rows = _gram(blocks, j, parents, basis)
+    gram, _ = _gram(blocks, j, parents, basis)
     fits = [_least_squares(gram, selection.kept) for selection in selections]
     values = [
         0.5 * share * np.log(fit.variance) + cost * selection.n_parameters
@@ -311,21 +348,19 @@ def _regress(
     basis, kept = basis.reduced_to(fit.kept)
     coefficients = np.zeros(basis.size)
     coefficients[kept] = fit.beta
-    moments = _derivatives(blocks, j, parents, basis, coefficients, n_rows)
+    moments = _derivatives(blocks, j, parents, basis, coefficients)
     slope = moments.with_residual / fit.variance
-    inside = moments.with_features[kept]
-    curved = moments.squares - inside.T @ cho_solve(fit.factor, inside, check_finite=False)
+    factor, inside = _factor(moments.gram[np.ix_(kept, kept)]), moments.with_features[kept]
+    curved = moments.squares - inside.T @ cho_solve(factor, inside, check_finite=False)
     hessian = share * (curved / fit.variance - 2 * np.outer(slope, slope))
     return _Part(value, share * slope, hessian)
 
 
-def _gram(
-    blocks: Callable[[], Iterator[Matrix]], j: int, parents: list[int], basis: Basis
-) -> tuple[Matrix, int]:
+def _gram(blocks: _Blocks, j: int, parents: list[int], basis: Basis) -> tuple[Matrix, int]:
     """Return the mean products of the features and, last, the child; and the number of rows."""
     size = basis.size
     gram, n_rows = np.zeros((size + 1, size + 1)), 0
-    for z in blocks():
+    for z in blocks:
         values, child = basis(z[:, parents]).values, z[:, j]
         gram[:size, :size] += values.T @ values
         gram[:size, size] += values.T @ child
@@ -339,18 +374,16 @@ class _LeastSquares:
     """A regression on some of the features."""
 
     kept: NDArray[np.intp]
-    factor: tuple[Matrix, bool]
     beta: Matrix
     variance: float
 
 
 def _least_squares(gram: Matrix, kept: NDArray[np.intp]) -> _LeastSquares:
     inside, with_child = gram[np.ix_(kept, kept)], gram[kept, -1]
-    factor = _factor(inside)
-    beta = cho_solve(factor, with_child, check_finite=False)
+    beta = cho_solve(_factor(inside), with_child, check_finite=False)
     variance = gram[-1, -1] - 2 * beta @ with_child + beta @ inside @ beta
     smallest = _PRECISION * gram[-1, -1]
-    return _LeastSquares(kept, factor, beta, float(max(variance, smallest)))
+    return _LeastSquares(kept, beta, float(max(variance, smallest)))
 
 
 def _factor(gram: Matrix) -> tuple[Matrix, bool]:
@@ -366,51 +399,62 @@ def _factor(gram: Matrix) -> tuple[Matrix, bool]:
 
 @dataclass(frozen=True, eq=False)
 class _Derivatives:
-    """Moments of J, the derivative of the residual by the rows j and parents of D."""
+    """Mean products with J, the derivative of the residual by the rows j and parents of D.
+
+    Attributes
+    ----------
+    with_residual
+        J'r, of all rows.
+    gram, with_features, squares
+        Phi'Phi, Phi'J + dPhi'r and J'J + r'd2Phi beta, of a part of the rows.
+    """
 
     with_residual: Matrix
+    gram: Matrix
     with_features: Matrix
     squares: Matrix
 
 
 def _derivatives(
-    blocks: Callable[[], Iterator[Matrix]],
+    blocks: _Blocks,
     j: int,
     parents: list[int],
     basis: Basis,
     coefficients: Matrix,
-    n_rows: int,
 ) -> _Derivatives:
-    sums: _Derivatives | None = None
-    for z in blocks():
-        n_latents, p = z.shape[1], len(parents)
-        features, beta = basis(z[:, parents]), coefficients.astype(z.dtype)
-        residual = z[:, j] - features.values @ beta
-        slope = features.slope(beta)
-        moving = np.concatenate([z[:, None, :], -slope[:, :, None] * z[:, None, :]], axis=1)
-        J = moving.reshape(len(z), -1)
-        weighted = z * residual[:, None]
-        with_features = features.values.T @ J
-        with_features[:, n_latents:] += features.moments_of_slopes(weighted).reshape(basis.size, -1)
-        squares = J.T @ J
-        bends = features.curvature(beta)
-        second = np.empty((p, p, n_latents, n_latents), z.dtype)
-        for a, b in zip(*basis.pairs, strict=True):
-            second[a, b] = second[b, a] = (weighted * bends[:, a, [b]]).T @ z
-        squares[n_latents:, n_latents:] -= second.transpose(0, 2, 1, 3).reshape(
-            2 * (p * n_latents,)
-        )
-        block = _Derivatives(J.T @ residual, with_features, squares)
-        sums = block if sums is None else _sum(sums, block)
-    assert sums is not None
-    return _Derivatives(
-        sums.with_residual / n_rows, sums.with_features / n_rows, sums.squares / n_rows
-    )
+    """Go through the rows once; every few blocks are the part for the second moments."""
+    beta = coefficients.astype(np.float32)
+    size = (1 + len(parents)) * blocks.latents.shape[1]
+    with_residual, n_rows, n_some = np.zeros(size), 0, 0
+    sums = np.zeros((basis.size, basis.size)), np.zeros((basis.size, size)), np.zeros((size, size))
+    every = -(-len(blocks) // _BLOCKS_FOR_CURVATURE)
+    for number, z in enumerate(blocks):
+        features = basis(z[:, parents])
+        slope, weighted = features.slope(beta), z * (z[:, [j]] - features.values @ beta[:, None])
+        with_residual += np.concatenate([weighted.sum(axis=0), -(slope.T @ weighted).ravel()])
+        n_rows += len(z)
+        if number % every == 0:
+            for total, moments in zip(
+                sums, _second(z, features, slope, weighted, beta), strict=True
+            ):
+                total += moments
+            n_some += len(z)
+    return _Derivatives(with_residual / n_rows, *(total / n_some for total in sums))
 
 
-def _sum(one: _Derivatives, other: _Derivatives) -> _Derivatives:
-    return _Derivatives(
-        one.with_residual.astype(float) + other.with_residual,
-        one.with_features.astype(float) + other.with_features,
-        one.squares.astype(float) + other.squares,
-    )
+def _second(
+    z: Matrix, features: Features, slope: Matrix, weighted: Matrix, beta: Matrix
+) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the second moments of a block; `weighted` are its latents times the residual."""
+    n, p = z.shape[1], features.basis.n_parents
+    J = np.concatenate([z[:, None, :], -slope[:, :, None] * z[:, None, :]], axis=1)
+    J = J.reshape(len(z), -1)
+    with_features = features.values.T @ J
+    with_features[:, n:] += features.moments_of_slopes(weighted).reshape(-1, p * n)
+    squares = J.T @ J
+    bends = features.curvature(beta)
+    second = np.empty((p, p, n, n), z.dtype)
+    for a, b in zip(*features.basis.pairs, strict=True):
+        second[a, b] = second[b, a] = (weighted * bends[:, a, [b]]).T @ z
+    squares[n:, n:] -= second.transpose(0, 2, 1, 3).reshape(p * n, p * n)
+    return features.values.T @ features.values, with_features, squares
