@@ -34,8 +34,8 @@ Vector = NDArray[np.floating]
 
 _MOST_ROUNDS = 500
 _ROUNDS_OF_ONE_VARIANCE = 5  # in which starts keep their proportions
-# Relative change of the variances, or of the span where they are known; starts are compared where it
-# is rough, which is far beyond their standard errors.
+# Relative change of the variances, or of the span where they are known; starts are compared at a
+# rough one, by which they differ far more than that.
 _ROUGH, _STILL = 1e-2, 1e-5
 _LEAST_INSIDE = 0.01  # variance beside the noise that sampling errors leave in a direction
 _SMALLEST_NOISE = 1e-10  # beside the variance of a feature

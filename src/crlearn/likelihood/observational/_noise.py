@@ -1,10 +1,11 @@
 """Observational rows behind measurement noise: stochastic expectation maximisation.
 
-Noise is y = s + v with known covariance. The rows are first searched as they are: noise of a few
-percent changes little. Then each of the best structures is fitted to rows without noise that are
-drawn from their posterior under it, in turns (Celeux and Diebolt, Computational Statistics
-Quarterly, 1985). Latents that noise mixes depend on each other, and edges are found that explain
-that, so edges are dropped once more. What is compared is the likelihood of the measured rows.
+Rows are y = s + v, and the covariance of the noise v is known. They are searched as they are first:
+noise of a few percent changes little. Then each of the best structures is fitted to rows without
+noise that are drawn from their posterior under it, in turns (Celeux and Diebolt, Computational
+Statistics Quarterly, 1985). Latents that noise mixes depend on each other, and edges are found that
+explain that, so edges are dropped once more. What is compared is the likelihood of the measured
+rows.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from crlearn.likelihood.search._local import LEAST_GAIN
 
 Matrix = NDArray[np.floating]
 
-# Single noises of eight worlds (four latents, noise of 20 and 50%, seeds 0 to 2) changed by less
-# than 0.002 after the third turn.
-_TURNS, _TURNS_OF_A_CHANGE = 5, 3
+# Correlations of single noises of eight worlds (four latents, noise of 20 and 50%, seeds 0 to 2)
+# changed by less than 0.002 after the third turn.
+_TURNS = 3
 _DRAWS_FOR_ONE, _DRAWS_FOR_A_LIKELIHOOD = 40, 100  # of the noise of a row
 
 
@@ -49,11 +50,11 @@ class NoisySearch:
         self._seed = seed
         self.not_taken: list[Fit] = []
 
-    def fitted(self, fit: Fit, turns: int = _TURNS) -> Fit:
+    def fitted(self, fit: Fit) -> Fit:
         """Complete the rows and fit to them, in turns; score by the measured rows."""
         rng = np.random.default_rng(self._seed)
         rows = self._y if fit.completed is None else fit.completed
-        for _ in range(turns):
+        for _ in range(_TURNS):
             rows = self._completed(fit, rows, rng)
             fit = _fitted_to(rows, fit)
         return self._scored(replace(fit, completed=rows))
@@ -62,8 +63,7 @@ class NoisySearch:
         """Drop edges while the measured rows do not call for them, the least needed first."""
         while True:
             for fewer in _search_of(best).dropped(best):
-                fewer = replace(fewer, completed=best.completed)
-                found = self.fitted(fewer, _TURNS_OF_A_CHANGE)
+                found = self.fitted(replace(fewer, completed=best.completed))
                 if found.score > best.score + LEAST_GAIN:
                     self.not_taken.append(best)
                     best = found
