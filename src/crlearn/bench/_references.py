@@ -94,7 +94,24 @@ class ExactPosterior(BaseCRL):
         return means
 
 
-class GaussianPosterior(BaseCRL):
+class KnowsTruth(BaseCRL):
+    """Base class of references that take the truth and nothing else."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        n_latents: int | None = None,
+        *,
+        truth: Truth | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_latents = n_latents
+        self.truth = truth
+        self.random_state = random_state
+
+
+class GaussianPosterior(KnowsTruth):
     """Posterior means of the latents, given the truth but for the shape of their distribution.
 
     Knows the mixing, and of the rows that it is fitted to the means and covariances of latents and
@@ -110,18 +127,6 @@ class GaussianPosterior(BaseCRL):
     """
 
     _requires_y: ClassVar[bool] = True
-    _parameter_constraints: ClassVar[dict[str, Any]] = {}
-
-    def __init__(
-        self,
-        n_latents: int | None = None,
-        *,
-        truth: Truth | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_latents = n_latents
-        self.truth = truth
-        self.random_state = random_state
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
@@ -165,7 +170,7 @@ class GaussianPosterior(BaseCRL):
         return encoder.posterior(np.asarray(X, dtype=float), codes).mean
 
 
-class NoisePosterior(BaseCRL):
+class NoisePosterior(KnowsTruth):
     """Posterior means of latents and exogenous noises of one environment, given the truth.
 
     Knows the structural causal model, the mixing and the measurement noise of the world, and
@@ -178,19 +183,6 @@ class NoisePosterior(BaseCRL):
     random_state
         Not used.
     """
-
-    _parameter_constraints: ClassVar[dict[str, Any]] = {}
-
-    def __init__(
-        self,
-        n_latents: int | None = None,
-        *,
-        truth: Truth | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_latents = n_latents
-        self.truth = truth
-        self.random_state = random_state
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         truth = self.truth
