@@ -106,7 +106,7 @@ def counts(extra: float = 0.0) -> Any:
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(2000, 2))
     latents = np.column_stack([noise[:, 0], noise[:, 0] ** 2 + noise[:, 1]])
-    rates = np.maximum(600 + latents @ rng.uniform(-60, 60, (2, 10)), 0)
+    rates = np.maximum(2400 + latents @ rng.uniform(-240, 240, (2, 10)), 0)
     scatter = rng.gamma(1 / extra, extra, rates.shape) if extra else 1.0
     return rng.poisson(rates * scatter), noise
 
@@ -124,5 +124,5 @@ def test_counts():
 def test_counts_that_scatter_more_are_noticed():
     model = ObservationalCRL(2, noise="poisson", n_starts=2, random_state=0)
     with pytest.warns(AssumptionWarning) as caught:
-        model.fit(counts(0.005)[0])
+        model.fit(counts(0.002)[0])
     assert any("noise is Poisson: fails" in str(warning.message) for warning in caught)

@@ -716,6 +716,9 @@ FAIL: dict[tuple[str, str], Fit] = {
         "MultiNodeCRL",
         "interventions on sets of latents fit",
     ): an_environment_that_is_mixed_otherwise,
+    ("MultiNodeCRL", "no missing edge is in doubt"): lambda: soft_interventions(
+        MultiNodeCRL, make_multi_node, 1000, seed=2
+    ),
     ("MultiNodeCRL", "rank of X"): lambda: multi_node(with_noise(sets().X), noise="none"),
     ("MultiNodeCRL", "measurement noise is independent across features"): lambda: multi_node(
         with_noise_that_features_share(sets().X)

@@ -56,6 +56,7 @@ from crlearn.methods._alternatives import alternatives_of, determination_check
 from crlearn.methods._denoising import MeasuredCRL, encoder_of
 from crlearn.methods._interventional import (
     blamed,
+    doubt_check,
     far_rows_check,
     fit_checks,
     fit_details,
@@ -105,11 +106,12 @@ def multi_node_crl(
     fit = fit.causes_first()
     labels, alternatives = environments.labels[order], alternatives_of(fit)
     encoder = encoder_of(fit, signal, rows, X, environments, order)
+    known = fit.adjacency if hard else transitive_closure(fit.adjacency)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
         guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
-        adjacency=fit.adjacency if hard else transitive_closure(fit.adjacency),
+        adjacency=known,
         targets=fit.targets[np.argsort(order)],
         environments=environments.names,
         checks=(
@@ -120,6 +122,7 @@ def multi_node_crl(
             *fit_checks("interventions on sets of latents fit", fit, labels),
             *far_rows_check(fit, environments, order),
             determination_check(signal.n_latents, alternatives),
+            *doubt_check(fit, known, None),
         ),
         alternatives=alternatives,
         goodness_of_fit=fit.goodness_of_fit if fit.mechanisms == "linear" else None,

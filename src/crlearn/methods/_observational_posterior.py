@@ -1,7 +1,7 @@
 """Observational latents and noises behind measurement noise: posterior means and variances.
 
-The prior is the fit's: mechanisms and densities of noises. Draws of the measurement noise are the
-same for all rows and calls, evenly spread (Sobol's points), so that a row has one answer.
+The prior is the fit's: mechanisms and densities of noises. Draws are made of the same normals for
+all rows and calls, evenly spread (Sobol's points), so that a row has one answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
-_LOG_DRAWS = 8  # two to this power, for each row
+_LOG_DRAWS = 7  # two to this power for each row, in each of three parts
 
 
 class Signals(Protocol):
@@ -92,8 +92,10 @@ class MechanismsPosterior:
             values = function(signal) * self.scale
             return np.concatenate([values, values**2], axis=1)
 
-        noise = _even_points(n) @ np.linalg.cholesky(self.noise).T
-        parts = weighted_signals(self.signal(X), self.prior, lambda _: noise, len(noise))
+        points = _even_points(n)
+        parts = weighted_signals(
+            self.signal(X), self.noise, self.prior, lambda _: points, points.shape[1]
+        )
         moments = np.concatenate([part.expected(powers) for part in parts])
         mean, square = moments[:, :n], moments[:, n:]
         return Posterior(mean, np.maximum(square - mean**2, 0.0))
@@ -124,6 +126,6 @@ class MechanismNoisePosterior:
 
 @cache
 def _even_points(n: int) -> Matrix:
-    """Return points that stand for a standard Gaussian in n dimensions."""
-    points = qmc.Sobol(n, rng=0).random_base2(_LOG_DRAWS)
-    return norm.ppf(points)
+    """Return points that stand for a standard Gaussian, three times, ``(1, draws, n)``."""
+    points = norm.ppf(qmc.Sobol(3 * n, rng=0).random_base2(_LOG_DRAWS))
+    return np.concatenate(np.split(points, 3, axis=1))[None]

@@ -26,9 +26,9 @@ def gaussian() -> SignalPrior:
     )
 
 
-def parts(y: np.ndarray, prior: SignalPrior, n_draws: int = 200_000) -> list:
-    noise = np.random.default_rng(1).multivariate_normal(np.zeros(2), NOISE, n_draws)
-    return list(weighted_signals(y, prior, lambda _: noise, n_draws))
+def parts(y: np.ndarray, prior: SignalPrior, n_draws: int = 6000) -> list:
+    normals = np.random.default_rng(1).standard_normal((1, n_draws, 2))
+    return list(weighted_signals(y, NOISE, prior, lambda _: normals, n_draws))
 
 
 def covariance(prior: SignalPrior) -> Any:
@@ -58,23 +58,40 @@ def test_drawn_signals_have_the_posterior(gaussian: SignalPrior):
     y = np.repeat(row, 4000, axis=0)
     rng = np.random.default_rng(2)
 
-    def draws(n_rows: int) -> np.ndarray:
-        return rng.multivariate_normal(np.zeros(2), NOISE, (n_rows, 50))
+    def normals(n_rows: int) -> np.ndarray:
+        return rng.standard_normal((n_rows, 60, 2))
 
-    drawn = np.concatenate([p.drawn(rng) for p in weighted_signals(y, gaussian, draws, 50)])
+    found = weighted_signals(y, NOISE, gaussian, normals, 60)
+    drawn = np.concatenate([part.drawn(rng) for part in found])
     share = np.linalg.solve(signal + NOISE, signal).T
     np.testing.assert_allclose(drawn.mean(axis=0), (share @ row[0]), atol=0.03)
     np.testing.assert_allclose(np.cov(drawn.T), signal - share @ signal, atol=0.01)
 
 
 def test_rows_do_not_know_of_each_other(gaussian: SignalPrior):
-    whole = parts(np.tile(ROWS, (2, 1)), gaussian, 1000)
-    alone = parts(ROWS[:1], gaussian, 1000)
+    whole = parts(np.tile(ROWS, (2, 1)), gaussian, 999)
+    alone = parts(ROWS[:1], gaussian, 999)
     np.testing.assert_array_equal(whole[0].expected(np.square)[0], alone[0].expected(np.square)[0])
 
 
+def test_few_draws_do_where_signals_are_known_far_better_than_noise_is_small(
+    gaussian: SignalPrior,
+):
+    sharp = SignalPrior(
+        gaussian.H, gaussian.mechanisms, (Density.gaussian(1.0), Density.gaussian(0.1))
+    )
+    y = np.random.default_rng(3).multivariate_normal(np.zeros(2), covariance(sharp) + NOISE, 500)
+    rng = np.random.default_rng(4)
+    found = weighted_signals(
+        y, NOISE, sharp, lambda n_rows: rng.standard_normal((n_rows, 300, 2)), 300
+    )
+    reached = np.concatenate([part.log_likelihood for part in found]).sum()
+    exact = multivariate_normal.logpdf(y, np.zeros(2), covariance(sharp) + NOISE).sum()
+    assert reached == pytest.approx(exact, abs=6)
+
+
 def test_rows_far_from_the_prior_have_finite_answers(gaussian: SignalPrior):
-    (found,) = parts(np.full((1, 2), 1e4), gaussian, 100)
+    (found,) = parts(np.full((1, 2), 1e4), gaussian, 99)
     assert np.isfinite(found.log_likelihood).all()
     assert np.isfinite(found.expected(lambda s: s)).all()
 

@@ -1,15 +1,18 @@
 """What a fit says of the signal behind measurement noise, and what follows for a noisy row.
 
 A row is y = s + v with Gaussian noise v of known covariance, and s has the density of the fit: of
-latents z = H s that are mechanisms of each other plus noises. Given y, s is y minus a draw of v,
-each draw weighted by the density of what is left (importance sampling). The mean weight is the
-likelihood of the row.
+latents z = H s that are mechanisms of each other plus noises. What s may have been is drawn by
+importance sampling in two steps (Cappe, Guillin, Marin and Robert, Journal of Computational and
+Graphical Statistics, 2004): y minus draws of v show about where s is, which may be known far better
+than v is small; then half of the draws are of a Gaussian there, half are y minus new draws of v.
+The mean weight of these is the likelihood of the row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -27,7 +30,7 @@ from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 Vector = NDArray[np.floating]
-Draws = Callable[[int], Matrix]  # noise for so many rows, ``(rows, draws, n)``
+Normals = Callable[[int], Matrix]  # standard normals for so many rows, ``(rows, draws, n)``
 
 _ENTRIES_AT_ONCE = 1_000_000  # of draws, in memory
 
@@ -91,9 +94,22 @@ class Weighted:
 
     @property
     def log_likelihood(self) -> Vector:
-        """The log of each row's mean weight."""
+        """The log of each row's mean weight, less what the logarithm of so few is too small by."""
         largest = self.log_weights.max(axis=1)
-        return largest + np.log(np.exp(self.log_weights - largest[:, None]).mean(axis=1))
+        weights = np.exp(self.log_weights - largest[:, None])
+        mean = weights.mean(axis=1)
+        too_small = weights.var(axis=1) / (2 * weights.shape[1] * mean**2)
+        return largest + np.log(mean) + too_small
+
+    def moments(self, noise: Matrix) -> tuple[Matrix, Matrix]:
+        """Return means and covariances; the fewer draws count, the nearer to those of the noise."""
+        shares = self.shares
+        mean = np.einsum("im,imk->ik", shares, self.signals)
+        off = self.signals - mean[:, None]
+        scatter = np.einsum("im,imk,iml->ikl", shares, off, off)
+        n = len(noise)
+        counting = (1 / (shares**2).sum(axis=1))[:, None, None]
+        return mean, (counting * scatter + n * noise) / (counting + n)
 
     def drawn(self, rng: np.random.Generator) -> Matrix:
         """Return one signal for each row, with the probability of its weight."""
@@ -122,12 +138,57 @@ def prior_of(fit: Fit, rows: Matrix) -> SignalPrior:
 
 
 def weighted_signals(
-    y: Matrix, prior: HasDensity, draws: Draws, n_draws: int
+    y: Matrix, noise: Matrix, prior: HasDensity, normals: Normals, n_draws: int
 ) -> Iterator[Weighted]:
-    """Yield what the rows may have been without noise, some rows at a time."""
-    step = max(1, _ENTRIES_AT_ONCE // (n_draws * y.shape[1]))
+    """Yield what the rows may have been without noise, some rows at a time.
+
+    Parameters
+    ----------
+    y, noise
+        Rows with noise, and its covariance.
+    prior
+        Distribution of the rows without it.
+    normals
+        A third of its draws are for the first step; one row of them may serve all rows.
+    n_draws
+        Number of draws for each row, a multiple of three.
+    """
+    n = len(noise)
+    step = max(1, _ENTRIES_AT_ONCE // (n_draws * n))
+
+    def log_density(signals: Matrix) -> Matrix:
+        return prior.log_density(signals.reshape(-1, n)).reshape(signals.shape[:2])
+
     for start in range(0, len(y), step):
         rows = slice(start, min(start + step, len(y)))
-        signals = y[rows, None, :] - draws(rows.stop - rows.start)
-        log_weights = prior.log_density(signals.reshape(-1, y.shape[1]))
-        yield Weighted(rows, signals, log_weights.reshape(signals.shape[:2]))
+        measured = Gaussians(y[rows], np.broadcast_to(noise, (rows.stop - start, n, n)))
+        first, second, third = np.split(normals(rows.stop - start), 3, axis=1)
+        glance = measured.drawn(first)
+        found = Gaussians(*Weighted(rows, glance, log_density(glance)).moments(noise))
+        signals = np.concatenate([measured.drawn(second), found.drawn(third)], axis=1)
+        likelihood = measured.log_density(signals)
+        proposed = np.logaddexp(likelihood, found.log_density(signals)) - np.log(2)
+        yield Weighted(rows, signals, log_density(signals) + likelihood - proposed)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """One for each row: means ``(rows, n)`` and covariances ``(rows, n, n)``."""
+
+    mean: Matrix
+    covariance: Matrix
+
+    @cached_property
+    def _root(self) -> Matrix:
+        return np.linalg.cholesky(self.covariance)
+
+    def drawn(self, normals: Matrix) -> Matrix:
+        """Return draws that are made of standard normals."""
+        return self.mean[:, None] + normals @ np.swapaxes(self._root, 1, 2)
+
+    def log_density(self, values: Matrix) -> Matrix:
+        """Return the log-density of values of each row."""
+        white = (values - self.mean[:, None]) @ np.swapaxes(np.linalg.inv(self._root), 1, 2)
+        volume = np.log(np.diagonal(self._root, axis1=1, axis2=2)).sum(axis=1)
+        n = values.shape[2]
+        return -0.5 * (white**2).sum(axis=2) - volume[:, None] - 0.5 * n * np.log(2 * np.pi)
