@@ -82,7 +82,6 @@ class SignalPrior:
 class Weighted:
     """Signals that some noisy rows may have had, ``(rows, draws, n)``, with log weights."""
 
-    rows: slice
     signals: Matrix
     log_weights: Matrix
 
@@ -94,7 +93,7 @@ class Weighted:
 
     @property
     def log_likelihood(self) -> Vector:
-        """The log of each row's mean weight, less what the logarithm of so few is too small by."""
+        """The log of each row's mean weight, and what that of so few draws is too small by."""
         largest = self.log_weights.max(axis=1)
         weights = np.exp(self.log_weights - largest[:, None])
         mean = weights.mean(axis=1)
@@ -160,15 +159,15 @@ def weighted_signals(
         return prior.log_density(signals.reshape(-1, n)).reshape(signals.shape[:2])
 
     for start in range(0, len(y), step):
-        rows = slice(start, min(start + step, len(y)))
-        measured = Gaussians(y[rows], np.broadcast_to(noise, (rows.stop - start, n, n)))
-        first, second, third = np.split(normals(rows.stop - start), 3, axis=1)
+        rows = y[start : start + step]
+        measured = Gaussians(rows, np.broadcast_to(noise, (len(rows), n, n)))
+        first, second, third = np.split(normals(len(rows)), 3, axis=1)
         glance = measured.drawn(first)
-        found = Gaussians(*Weighted(rows, glance, log_density(glance)).moments(noise))
+        found = Gaussians(*Weighted(glance, log_density(glance)).moments(noise))
         signals = np.concatenate([measured.drawn(second), found.drawn(third)], axis=1)
         likelihood = measured.log_density(signals)
         proposed = np.logaddexp(likelihood, found.log_density(signals)) - np.log(2)
-        yield Weighted(rows, signals, log_density(signals) + likelihood - proposed)
+        yield Weighted(signals, log_density(signals) + likelihood - proposed)
 
 
 @dataclass(frozen=True, eq=False)
