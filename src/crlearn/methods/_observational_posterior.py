@@ -22,6 +22,7 @@ from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
+_LARGEST = 1e50  # signal, in sds, whose mechanisms are surely finite
 _LOG_DRAWS = 7  # two to this power for each row, in each of three parts
 
 
@@ -92,11 +93,13 @@ class MechanismsPosterior:
             values = function(signal) * self.scale
             return np.concatenate([values, values**2], axis=1)
 
-        points = _even_points(n)
+        points, signal = _even_points(n), self.signal(X)
+        moments = np.full((len(signal), 2 * n), np.nan)
+        finite = (np.abs(signal) < _LARGEST).all(axis=1)
         parts = weighted_signals(
-            self.signal(X), self.noise, self.prior, lambda _: points, points.shape[1]
+            signal[finite], self.noise, self.prior, lambda _: points, points.shape[1]
         )
-        moments = np.concatenate([part.expected(powers) for part in parts])
+        moments[finite] = np.concatenate([moments[:0], *(part.expected(powers) for part in parts)])
         mean, square = moments[:, :n], moments[:, n:]
         return Posterior(mean, np.maximum(square - mean**2, 0.0))
 
