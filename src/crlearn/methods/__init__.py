@@ -12,15 +12,15 @@ from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_i
 from crlearn.methods._multi_node import HARD_GUARANTEE as HARD_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
-from crlearn.methods._observational import GUARANTEE as OBSERVATIONAL_GUARANTEE
-from crlearn.methods._observational import ObservationalCRL, observational_crl
-from crlearn.methods._observational_posterior import MechanismNoisePosterior, MechanismsPosterior
 from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
 from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
     nonlinear_intervention_crl,
 )
+from crlearn.methods.observational._estimator import GUARANTEE as OBSERVATIONAL_GUARANTEE
+from crlearn.methods.observational._estimator import ObservationalCRL, observational_crl
+from crlearn.methods.observational._posterior import MechanismNoisePosterior, MechanismsPosterior
 from crlearn.methods.sparse._estimator import SparseMixtureCRL, sparse_mixture_crl
 from crlearn.methods.structural._estimator import StructuralPriorCRL, structural_prior_crl
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.methods._observational_checks import (
+from crlearn.methods.observational._checks import (
     luck_of_a_gaussian,
     noise_checks,
     nonlinearity_check,

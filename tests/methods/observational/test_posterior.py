@@ -11,7 +11,7 @@ import pytest
 from crlearn import ObservationalCRL, load
 from crlearn.data import make_observational
 from crlearn.exceptions import AssumptionWarning
-from crlearn.methods._observational_posterior import MechanismsPosterior
+from crlearn.methods.observational._posterior import MechanismsPosterior
 from crlearn.metrics import mac_matched, r2
 
 

@@ -65,13 +65,13 @@ from crlearn.likelihood import (
     some_rows,
 )
 from crlearn.methods._alternatives import determination_check
-from crlearn.methods._observational_checks import (
+from crlearn.methods.adjusted._estimator import AdjustedCRL
+from crlearn.methods.observational._checks import (
     noise_checks,
     nonlinearity_check,
     visibility_check,
 )
-from crlearn.methods._observational_posterior import MechanismNoisePosterior, MechanismsPosterior
-from crlearn.methods.adjusted._estimator import AdjustedCRL
+from crlearn.methods.observational._posterior import MechanismNoisePosterior, MechanismsPosterior
 from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, LinearEncoder, Result
 from crlearn.scores import Posterior
 from crlearn.tags import stored

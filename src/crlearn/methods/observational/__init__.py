@@ -1,0 +1,1 @@
+"""Linear mixing, observational data alone: ObservationalCRL."""
