@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,14 @@ from crlearn.likelihood.core._encoder import off_diagonal
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.core._tests import Linearised, overall_weights
 from crlearn.likelihood.nodes._linear import LinearModel, alternatives, expand, predicted
-from crlearn.likelihood.search._local import CLEAR
+from crlearn.likelihood.search._local import CLEAR, LEAST_GAIN
+from crlearn.likelihood.search._orders import nearby_orders
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 
 _CLEAR = 200.0  # a statistic beyond any doubt
-_MOST_ALTERNATIVES = 6  # that are pruned, which takes as long as for the answer; not measured
+_MOST_PRUNED = 6  # orders at a time, each of which takes as long as the answer
 NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
 
 
@@ -52,27 +53,97 @@ def prune(model: LinearModel, fit: Fit) -> Fit:
     return model.fitted(best.H, best.graph)
 
 
-def pruned_with_alternatives(
-    model: LinearModel, fit: Fit, others: Sequence[Fit]
-) -> tuple[LinearModel, Fit]:
-    """Prune a fit and others that are about as good; the best of them is the answer.
+class Pruning(Protocol):
+    """What the search for sparse orders needs; fits are those of orders but for pruned ones."""
 
-    The rest are its alternatives, but for those with the same graph and targets. Orders in which
-    all edges of the pruned fit point forward are no other structures, and not looked at.
+    def pruned(self, fit: Fit) -> Fit:
+        """Remove edges while that raises the score."""
+        ...
+
+    def promised(self, fit: Fit) -> float:
+        """Return about what score the pruned fit has."""
+        ...
+
+    def near(self, fit: Fit) -> list[Fit]:
+        """Return orders that are near and not clearly worse."""
+        ...
+
+
+def search_sparse_orders(model: Pruning, start: Fit, others: Sequence[Fit] = ()) -> Fit:
+    """Prune the best order, then others that are near: the best of what is left is the answer.
+
+    Likelihoods of orders hardly differ where an edge can be reversed; what is left when needless
+    edges are gone tells more. So orders are climbed once more, by the score of pruned fits, the
+    most promising ones at a time. What was pruned and is not the answer is an alternative. Orders
+    in which all edges of a pruned fit point forward are no other structures, and not looked at.
+
+    Parameters
+    ----------
+    model
+        Of the fits.
+    start, others
+        Orders, the best one first, that may have other targets.
     """
-    found = [(model, prune(model, fit))]
-    close = [other for other in others if other.log_likelihood > fit.log_likelihood - CLEAR]
-    close = [other for other in close if not allows(other, found[0][1])]
-    close.sort(key=lambda other: -other.log_likelihood)
-    for each in close[:_MOST_ALTERNATIVES]:
-        assert each.pool is not None
-        own = model if each.pool is fit.pool else LinearModel(model.moments, each.pool, model.hard)
-        found.append((own, prune(own, each)))
-    found.sort(key=lambda pair: -pair[1].score)
-    distinct = {(str(each.pool), each.graph): each for _, each in reversed(found)}
-    model, best = found[0]
+    answer = model.pruned(start)
+    found, candidates = [answer], [*others, *model.near(start)]
+    better: Fit | None = start
+    while better is not None:
+        least, better = model.promised(better) - CLEAR, None
+        new = [(model.promised(each), each) for each in candidates if not _is_among(each, found)]
+        new.sort(key=lambda pair: -pair[0])
+        for promise, each in new[:_MOST_PRUNED]:
+            if promise < least or _is_among(each, found):
+                continue
+            found.append(model.pruned(each))
+            if found[-1].score > answer.score + LEAST_GAIN:
+                answer, better = found[-1], each
+        candidates = [] if better is None else model.near(better)
+    found.sort(key=lambda each: -each.score)
+    distinct = {(str(each.pool), each.graph): each for each in reversed(found)}
     kept = sorted(distinct.values(), key=lambda each: -each.score)
-    return model, replace(best, alternatives=tuple(each for each in kept if each is not best))
+    return replace(answer, alternatives=tuple(each for each in kept if each is not answer))
+
+
+def _is_among(order: Fit, found: Sequence[Fit]) -> bool:
+    return any(allows(order, pruned) for pruned in found)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactPruning:
+    """Pruning where rows have no measurement noise.
+
+    Attributes
+    ----------
+    model
+        Its targets are those of fits that have no others.
+    """
+
+    model: LinearModel
+
+    def pruned(self, fit: Fit) -> Fit:
+        """See `prune`."""
+        return prune(self._model_of(fit), fit)
+
+    def promised(self, fit: Fit) -> float:
+        """Return about what score the pruned fit has."""
+        return promised(self._model_of(fit), fit)
+
+    def near(self, fit: Fit) -> list[Fit]:
+        """See `nearby_orders`."""
+        return nearby_orders(self._model_of(fit), fit)
+
+    def _model_of(self, fit: Fit) -> LinearModel:
+        model = self.model
+        if fit.pool is None or fit.pool is model.pool:
+            return model
+        return LinearModel(model.moments, fit.pool, model.hard)
+
+
+def promised(model: LinearModel, fit: Fit) -> float:
+    """Return about what score a fit has when its needless edges are gone."""
+    weights = edge_weights(model.linearised(fit), fit.adjacency)
+    costs = np.minimum(losses_of_edges(model, fit), model.edge_price * weights)
+    return fit.log_likelihood - float(costs[fit.adjacency].sum())
 
 
 def allows(other: Fit, pruned: Fit) -> bool:

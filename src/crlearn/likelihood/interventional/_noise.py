@@ -17,7 +17,7 @@ completed is the one without an order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -31,15 +31,21 @@ from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._encoder import off_diagonal
 from crlearn.likelihood.core._moments import Moments, Pools
 from crlearn.likelihood.core._tests import Linearised, mechanisms_at
-from crlearn.likelihood.interventional._edges import NEEDLESS, allows, edge_weights, losses_of_edges
+from crlearn.likelihood.interventional._edges import (
+    NEEDLESS,
+    edge_weights,
+    losses_of_edges,
+    promised,
+    search_sparse_orders,
+)
 from crlearn.likelihood.interventional._start import (
     first_orders,
     intervened_rows,
     optima_without_order,
 )
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel, Masks, minimise
-from crlearn.likelihood.search._local import CLEAR, is_settled
-from crlearn.likelihood.search._orders import search_orders
+from crlearn.likelihood.search._local import is_settled
+from crlearn.likelihood.search._orders import nearby_orders, search_orders
 from crlearn.result import GoodnessOfFit
 
 Matrix = NDArray[np.floating]
@@ -52,7 +58,6 @@ _STILL = 0.01  # nats that a turn gains
 _NEARLY_STILL = 0.1  # where optima are compared; with turns of one nat a wrong one may be ahead
 _MOST_OPTIMA = 3  # without an order, that are completed; two, where it mattered
 _MOST_ORDERS_IN_A_ROW = 4  # that completed moments lead to; one or two, as a rule
-_MOST_ALTERNATIVES = 3  # that are pruned; not measured
 
 
 class Completed(NamedTuple):
@@ -172,6 +177,38 @@ class NoisyModel:
         """Fit another graph, from a fit that is near."""
         return self.with_graph(fit.parameters.moments, fit.H, graph)
 
+    def pruned(self, fit: Fit) -> Fit:
+        """Remove edges while that raises the score."""
+        best = self.changed(fit, fit.graph)
+        weights = edge_weights(self.linearised(best), best.adjacency)
+        price = self.reference.edge_price * weights
+        while best.n_edges:
+            losses = losses_of_edges(self.on(best.parameters.moments), best)
+            needless = losses < NEEDLESS * price
+            if needless.sum() > 1:
+                found = self.changed(best, graph_of(best.adjacency & ~needless))
+                if best.log_likelihood - found.log_likelihood < price[needless].min() / 2:
+                    best = found
+                    continue
+            weakest = np.unravel_index((losses / price).argmin(), losses.shape)
+            fewer = best.adjacency.copy()
+            fewer[weakest] = False
+            found = self.changed(best, graph_of(fewer))
+            if best.log_likelihood - found.log_likelihood > price[weakest]:
+                break
+            best = found
+        return best
+
+    def promised(self, fit: Fit) -> float:
+        """Return about what score the pruned fit has, among completed moments."""
+        return promised(self.on(fit.parameters.moments), fit)
+
+    def near(self, fit: Fit) -> list[Fit]:
+        """Return orders that are near and, among completed moments, not clearly worse."""
+        model = self.on(fit.parameters.moments)
+        found = nearby_orders(model, model.fitted(fit.H, fit.graph))
+        return [replace(each, parameters=fit.parameters) for each in found]
+
     def goodness_of_fit(self, fit: Fit) -> GoodnessOfFit:
         """Compare a fit with a Gaussian of its own for the rows of every environment."""
         weights = self.linearised(fit).weights_of_fit()
@@ -219,17 +256,12 @@ def fit_with_noise(
             break
         best = max(best, _best_order(model, rng, None), key=lambda fit: fit.score)
         test = model.goodness_of_fit(best)
-    sparse = [_pruned(model, best)]
-    sparse += [_pruned(model, each) for each in _close(best) if not allows(each, sparse[0])]
-    sparse.sort(key=lambda fit: -fit.score)
-    answer = sparse[0]
-    others = {fit.graph: fit for fit in reversed(sparse) if fit.graph != answer.graph}
+    answer = search_sparse_orders(model, best)
     answer = replace(
         answer,
         goodness_of_fit=test,
         edge_p_values=_edge_p_values(model, answer),
         standard_errors=_standard_errors(model, answer),
-        alternatives=tuple(sorted(others.values(), key=lambda fit: -fit.score)),
     )
     return model.on(answer.parameters.moments), answer
 
@@ -306,37 +338,6 @@ def _climbed(
         order = [int(j) for j in topological_order(fit.adjacency)]
     assert best is not None
     known.update(dict.fromkeys(passed, best))
-    return best
-
-
-def _close(best: Fit) -> Iterator[Fit]:
-    """Yield other orders that may be about as good, as the completed moments tell."""
-    others = sorted(best.alternatives, key=lambda fit: -fit.log_likelihood)
-    for other in others[:_MOST_ALTERNATIVES]:
-        if other.log_likelihood > others[0].log_likelihood - CLEAR:
-            yield replace(other, parameters=best.parameters)
-
-
-def _pruned(model: NoisyModel, fit: Fit) -> Fit:
-    """Remove edges while that raises the score."""
-    best = model.changed(fit, fit.graph)
-    weights = edge_weights(model.linearised(best), best.adjacency)
-    price = model.reference.edge_price * weights
-    while best.n_edges:
-        losses = losses_of_edges(model.on(best.parameters.moments), best)
-        needless = losses < NEEDLESS * price
-        if needless.sum() > 1:
-            found = model.changed(best, graph_of(best.adjacency & ~needless))
-            if best.log_likelihood - found.log_likelihood < price[needless].min() / 2:
-                best = found
-                continue
-        weakest = np.unravel_index((losses / price).argmin(), losses.shape)
-        fewer = best.adjacency.copy()
-        fewer[weakest] = False
-        found = model.changed(best, graph_of(fewer))
-        if best.log_likelihood - found.log_likelihood > price[weakest]:
-            break
-        best = found
     return best
 
 

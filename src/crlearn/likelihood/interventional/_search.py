@@ -48,8 +48,9 @@ from crlearn.likelihood.interventional._checks import (
     worst_dependence,
 )
 from crlearn.likelihood.interventional._edges import (
+    ExactPruning,
     edge_p_values,
-    pruned_with_alternatives,
+    search_sparse_orders,
     standard_errors,
 )
 from crlearn.likelihood.interventional._noise import denoised, fit_with_noise
@@ -311,7 +312,7 @@ def _linear(
         assert fit.pool is not None
         return LinearModel(model.moments, fit.pool, hard=True), fit
     test = model.goodness_of_fit(found)
-    model, fit = pruned_with_alternatives(model, found, found.alternatives)
+    fit = search_sparse_orders(ExactPruning(model), found, found.alternatives)
     fit = in_causal_order(replace(fit, goodness_of_fit=test))
     assert fit.pool is not None
     return LinearModel(moments, fit.pool, hard=True), fit
@@ -332,7 +333,7 @@ def fit_linear(model: LinearModel, rng: np.random.Generator, *, n_attempts: int 
 def _sparse(model: LinearModel, best: Fit) -> Fit:
     """Take needless edges off the best order, and test the order."""
     test = model.goodness_of_fit(best)
-    _, fit = pruned_with_alternatives(model, best, best.alternatives)
+    fit = search_sparse_orders(ExactPruning(model), best, best.alternatives)
     return replace(fit, goodness_of_fit=test)
 
 

@@ -9,18 +9,18 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.graph import Graph, best_order, complete_graph
+from crlearn.graph import Graph, best_order, complete_graph, topological_order
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood.core._encoder import off_diagonal
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.nodes._linear import LinearModel, alternatives, expand, predicted
 from crlearn.likelihood.nodes._protocol import NodeModel
-from crlearn.likelihood.search._local import LEAST_GAIN
+from crlearn.likelihood.search._local import CLEAR, LEAST_GAIN
 
 Matrix = NDArray[np.floating]
 
 _MOST_PARENTS = 3  # of a latent, where all sets of parents are looked at
-_PREDICTED_MOVES = 20
+_PREDICTED_MOVES = 100  # all of 11 latents
 _FITTED_MOVES = 3
 
 
@@ -93,6 +93,24 @@ def search_orders(model: LinearModel, H: Matrix, order: Sequence[int]) -> Fit:
             others.append(found)
         else:
             return replace(best, alternatives=tuple(others))
+
+
+def nearby_orders(model: LinearModel, fit: Fit) -> list[Fit]:
+    """Fit the orders in which one latent stands elsewhere, but for those that are clearly worse.
+
+    Parameters
+    ----------
+    model, fit
+        Every latent a function of all before it.
+    """
+    now = [int(j) for j in topological_order(fit.adjacency)]
+    graphs = [complete_graph(move) for move in _promising(model, fit, now)[:_PREDICTED_MOVES]]
+    near = fit.log_likelihood - CLEAR
+    return [
+        model.fitted(fit.H, graph, STEPS_OF_A_CHANGE)
+        for graph in graphs
+        if -model.n_rows * predicted(fit.H, model.pools, model.masks(graph)) > near
+    ]
 
 
 def better_order_at(model: LinearModel, H: Matrix, order: list[int]) -> list[int]:

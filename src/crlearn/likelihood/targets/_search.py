@@ -39,6 +39,7 @@ IntMatrix = NDArray[np.intp]
 
 _ATTEMPTS = 3  # before a linear fit is given up
 _ANSWERS = 4  # side by side in the first attempt
+_CONVINCING = 0.05  # p-value that ends an attempt; of right answers one in twenty is below
 _FITTED_CHANGES = 6  # at a time; four times as many are predicted
 
 _Change = tuple[IntMatrix, Matrix]  # targets, and rows to start from, both causes first
@@ -72,22 +73,25 @@ def find_targets(
     """
     _check(moments)
     found: list[_Answer] = []
+    best: _Answer | None = None
     for attempt in range(n_attempts):
         starts = _peeled(moments, rng, _ANSWERS * 2**attempt)
-        if attempt == 0 and not any(start.goodness_of_fit.p_value >= FITS for start in starts):
+        if attempt == 0 and not any(map(_is_convincing, starts)):
             starts += _from_lattice(moments)
         for start in sorted(starts, key=_badness)[:_ANSWERS]:
             found.append(_repaired(start))
-            if found[-1].goodness_of_fit.p_value >= FITS:
-                return found[-1].model, found[-1].fit
-    if not found:
+            if _is_convincing(found[-1]):
+                break
+        best = min(found, key=_badness, default=None)
+        if best is not None and best.goodness_of_fit.p_value >= FITS:
+            return best.model, best.fit
+    if best is None:
         raise IdentifiabilityError(
             f"No targets were found under which {moments.n_variables} latents can be told apart: "
             "each needs a set of environments of its own that intervene on it, and their 0/1 "
             "matrix needs full rank. Interventions may be too weak for this many samples, or there "
             "are fewer latents than assumed."
         )
-    best = min(found, key=_badness)
     return best.model, best.fit
 
 
@@ -123,6 +127,10 @@ class _Answer:
 
 def _badness(answer: _Answer) -> float:
     return -answer.fit.score
+
+
+def _is_convincing(answer: _Answer) -> bool:
+    return answer.goodness_of_fit.p_value >= _CONVINCING
 
 
 def _peeled(moments: Moments, rng: np.random.Generator, n_answers: int) -> list[_Answer]:
