@@ -9,9 +9,12 @@ from scipy.stats import chi2
 from crlearn.graph import complete_graph, graph_of, topological_order, transitive_closure
 from crlearn.likelihood import Fit
 from crlearn.likelihood.interventional._edges import (
+    ExactPruning,
     edge_p_values,
     losses_of_edges,
+    promised,
     prune,
+    search_sparse_orders,
     standard_errors,
 )
 
@@ -56,6 +59,30 @@ def test_nothing_is_left_of_a_graph_without_edges(drawn):
         world.model, world.model.fitted(np.linalg.inv(world.mixing), ((), (0,), (0, 1), (2,)))
     )
     assert found.n_edges == 0
+
+
+@pytest.mark.parametrize("intervention", ["hard", "soft"])
+@pytest.mark.parametrize("seed", range(3))
+def test_pruned_fits_keep_what_they_promise(drawn, seed: int, intervention: str):
+    world = drawn(N, 2000, intervention, seed=seed)
+    full = with_all_edges(world)
+    assert promised(world.model, full) == pytest.approx(prune(world.model, full).score, abs=2)
+
+
+@pytest.mark.parametrize("seed", [5, 9])
+def test_orders_are_chosen_by_what_is_left_of_them(drawn, seed: int):
+    """Beside raised variance a reversed order has about the likelihood, but not with few edges."""
+    world = drawn(N, 2000, "soft", seed=seed, variance_factor=5.0)
+    truth = with_all_edges(world)
+    found = search_sparse_orders(ExactPruning(world.model), truth)
+    for other in found.alternatives:
+        assert other.score <= found.score
+        order = topological_order(other.adjacency).tolist()
+        start = world.model.fitted(other.H, complete_graph(order))
+        again = search_sparse_orders(ExactPruning(world.model), start)
+        assert again.score == pytest.approx(found.score, abs=0.1)
+        assert again.graph == found.graph
+    assert any((found.adjacency & other.adjacency.T).any() for other in found.alternatives)
 
 
 @pytest.mark.parametrize("intervention", ["hard", "soft"])

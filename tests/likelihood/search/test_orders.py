@@ -16,6 +16,7 @@ from crlearn.likelihood.search._orders import (
     best_graph_at,
     best_order_at,
     better_order_at,
+    nearby_orders,
     search_orders,
 )
 
@@ -133,12 +134,23 @@ def test_the_reversed_order_is_turned_around(exact, intervention: str):
 
 
 def test_many_latents_are_moved_by_what_moves_promise(exact):
-    """Beyond five latents moves are ranked before any is predicted."""
-    world = exact(0, n=7)
+    """Beyond eleven latents moves are ranked before any is predicted; the last one comes first."""
+    world = exact(0, n=12)
     start = np.linalg.inv(world.mixing)
-    found = search_orders(world.model, start, [6, 5, 4, 3, 2, 1, 0])
+    found = search_orders(world.model, start, [11, *range(11)])
     saturated = -world.model.n_rows * world.model.moments.saturated
     assert found.log_likelihood == pytest.approx(saturated, abs=1)
+
+
+def test_near_orders_turn_no_true_edge_around(exact):
+    """Latents 0 and 1 have nothing to do with latent 2, and all are ancestors of 3."""
+    world = exact(0)
+    truth = world.model.fitted(np.linalg.inv(world.mixing), complete_graph(range(N)))
+    near = nearby_orders(world.model, truth)
+    orders = {tuple(np.argsort(other.adjacency.sum(axis=0)).tolist()) for other in near}
+    assert orders == {(0, 2, 1, 3), (2, 0, 1, 3)}
+    for other in near:
+        assert other.log_likelihood == pytest.approx(truth.log_likelihood, abs=1e-2)
 
 
 def test_inserted():
