@@ -13,6 +13,7 @@ from crlearn.data import (
     make_noisy_interventional,
 )
 from crlearn.exceptions import AssumptionWarning
+from crlearn.graph import transitive_closure
 from crlearn.metrics import evaluate
 
 quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
@@ -138,6 +139,25 @@ class TestWhatDataContradict:
         model.save(tmp_path / "model.crl")
         loaded = LinearInterventionCRL.load(tmp_path / "model.crl")
         assert loaded.result_.guarantee == result.guarantee
+
+    @pytest.mark.parametrize("share", [0.0, 0.2])
+    def test_soft_interventions_on_all_but_one(self, share: float):
+        """Soft interventions say nothing of what causes a latent that none is on."""
+        data = make_noisy_interventional(
+            5, 30, 2000, share=share, intervention="soft", variance_factor=0.25, random_state=1
+        )
+        kept = data.y != 2
+        model: Any = LinearInterventionCRL(5, interventions="soft", random_state=0)
+        with pytest.warns(AssumptionWarning, match="latents without an intervention: z4"):
+            result = model.fit(data.X[kept], data.y[kept]).result_
+        assert [check.name for check in result.failed_checks] == ["every latent is intervened on"]
+        assert data.truth is not None
+        assert data.truth.graph is not None
+        ancestors = transitive_closure(data.truth.graph)[[0, 2, 3, 4]][:, [0, 2, 3, 4]]
+        np.testing.assert_array_equal(result.adjacency[:4, :4], ancestors)
+        assert not result.adjacency[4].any()
+        assert not result.adjacency[:, 4].any()
+        assert np.isfinite(result.edge_p_values).all()
 
     def test_a_saved_model_keeps_what_was_intended(self, tmp_path: Any):
         data = world()

@@ -179,7 +179,8 @@ def edge_p_values(model: LinearModel, fit: Fit) -> Matrix:
         p_values[edge] = chi2.sf(statistics[edge], around.coefficients_of_edge(edge))
     n_coefficients = _coefficients_of_an_edge(model)
     for edge, gain in _gains(model, fit).items():
-        p_values[edge] = chi2.sf(2 * gain, n_coefficients[edge[1]])
+        if n_coefficients[edge[1]]:
+            p_values[edge] = chi2.sf(2 * gain, n_coefficients[edge[1]])
     return p_values
 
 
@@ -194,9 +195,12 @@ def standard_errors(model: LinearModel, fit: Fit) -> Matrix:
 
 
 def edge_weights(around: Linearised, adjacency: BoolMatrix) -> Matrix:
-    """Return the weight of each edge in its likelihood ratio, 1 where there is none."""
+    """Return the weight of each edge in its likelihood ratio, 1 where there is none.
+
+    Edges to a latent that no soft intervention is on have no coefficients, and the weight 1.
+    """
     weights = np.ones(adjacency.shape)
-    for edge in map(tuple, np.argwhere(adjacency)):
+    for edge in around.edges:
         weights[edge] = around.weight_of_edge(edge)
     return weights
 
