@@ -73,9 +73,9 @@ def search_sparse_orders(model: Pruning, start: Fit, others: Sequence[Fit] = ())
     """Prune the best order, then others that are near: the best of what is left is the answer.
 
     Likelihoods of orders hardly differ where an edge can be reversed; what is left when needless
-    edges are gone tells more. So orders are climbed once more, by the score of pruned fits, the
-    most promising ones at a time. What was pruned and is not the answer is an alternative. Orders
-    in which all edges of a pruned fit point forward are no other structures, and not looked at.
+    edges are gone tells more. So orders are climbed once more, by the score of pruned fits
+    (Teyssier and Koller, UAI 2005), the most promising ones at a time. What was pruned and is not
+    the answer is an alternative.
 
     Parameters
     ----------
@@ -84,27 +84,36 @@ def search_sparse_orders(model: Pruning, start: Fit, others: Sequence[Fit] = ())
     start, others
         Orders, the best one first, that may have other targets.
     """
-    answer = model.pruned(start)
+    best, answer = start, model.pruned(start)
     found, candidates = [answer], [*others, *model.near(start)]
-    better: Fit | None = start
-    while better is not None:
-        least, better = model.promised(better) - CLEAR, None
-        new = [(model.promised(each), each) for each in candidates if not _is_among(each, found)]
-        new.sort(key=lambda pair: -pair[0])
-        for promise, each in new[:_MOST_PRUNED]:
-            if promise < least or _is_among(each, found):
+    while True:
+        before = answer
+        for order in _promising(model, best, candidates, found):
+            if _is_among(order, found):
                 continue
-            found.append(model.pruned(each))
+            found.append(model.pruned(order))
             if found[-1].score > answer.score + LEAST_GAIN:
-                answer, better = found[-1], each
-        candidates = [] if better is None else model.near(better)
-    found.sort(key=lambda each: -each.score)
-    distinct = {(str(each.pool), each.graph): each for each in reversed(found)}
-    kept = sorted(distinct.values(), key=lambda each: -each.score)
-    return replace(answer, alternatives=tuple(each for each in kept if each is not answer))
+                best, answer = order, found[-1]
+        if answer is before:
+            break
+        candidates = model.near(best)
+    found.sort(key=lambda fit: -fit.score)
+    distinct = {(str(fit.pool), fit.graph): fit for fit in reversed(found)}
+    kept = sorted(distinct.values(), key=lambda fit: -fit.score)
+    return replace(answer, alternatives=tuple(fit for fit in kept if fit is not answer))
+
+
+def _promising(model: Pruning, best: Fit, orders: Sequence[Fit], found: Sequence[Fit]) -> list[Fit]:
+    """Return the orders that are new and promise most, but for those that are clearly worse."""
+    least = model.promised(best) - CLEAR
+    new = [order for order in orders if not _is_among(order, found)]
+    promises = [(model.promised(order), order) for order in new]
+    promises.sort(key=lambda pair: -pair[0])
+    return [order for promise, order in promises[:_MOST_PRUNED] if promise > least]
 
 
 def _is_among(order: Fit, found: Sequence[Fit]) -> bool:
+    """Whether all edges of a pruned fit point forward in an order: it is no other structure."""
     return any(allows(order, pruned) for pruned in found)
 
 
