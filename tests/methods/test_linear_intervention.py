@@ -284,6 +284,15 @@ def test_ancestors_do_not_depend_on_the_mixing(seed: int):
         np.testing.assert_allclose(other.edge_p_values, found[0].edge_p_values, atol=1e-4)
 
 
+@quiet
+def test_counts_that_are_zero_in_most_rows():
+    data: Any = make_linear_interventional(3, 20, 300, random_state=0)
+    rates = 0.02 * np.exp(0.8 * data.X / data.X.std(axis=0))
+    counts = np.random.default_rng(0).poisson(rates)
+    model = LinearInterventionCRL(3, mechanisms="linear", noise="poisson", random_state=0)
+    assert np.isfinite(model.fit(counts, data.y).transform(counts)).all()
+
+
 def test_orders_of_about_the_same_likelihood_are_compared_without_needless_edges():
     """The best order of eight latents needs more edges than the truth, and turns some around."""
     data = make_noisy_interventional(

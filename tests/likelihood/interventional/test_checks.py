@@ -45,6 +45,12 @@ class TestFarOut:
         rows[0] = 1e6
         assert not far_out(rows).any()
 
+    def test_latents_that_are_zero_in_most_rows(self):
+        """Whatever is not zero stands far out, and nothing is left to say how far."""
+        rng = np.random.default_rng(0)
+        rows = rng.standard_normal((500, 3)) * (rng.random((500, 3)) < 0.02)
+        assert not far_out(rows).any()
+
 
 class TestSameAnswer:
     ANSWER = Fit(np.eye(2), EDGE, 0.0)

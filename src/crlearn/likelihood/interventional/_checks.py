@@ -32,23 +32,29 @@ def far_out(rows: Matrix) -> NDArray[np.bool_]:
     """Return which rows stand farther out than any of so many Gaussian ones should.
 
     Mean and covariance are those of the rows that do not, so that rows far out do not hide each
-    other, and the median of all distances is that of Gaussian ones.
+    other, and the median of all distances is that of Gaussian ones. None does where the others have
+    no density: latents that are zero in most rows, or too few rows.
     """
     n_rows, n = rows.shape
-    far = np.zeros(n_rows, dtype=bool)
+    none = far = np.zeros(n_rows, dtype=bool)
     limit = chi2.isf(_LEVEL / n_rows, n)
     for _ in range(_ROUNDS):
         near = rows[~far]
-        if len(near) <= 2 * n:
-            return np.zeros(n_rows, dtype=bool)
+        if not _have_density(near):
+            return none
         covariance = np.cov(near.T).reshape(n, n)
         centred = rows - near.mean(axis=0)
         distance = np.einsum("ij,ij->i", centred @ np.linalg.pinv(covariance), centred)
         now = distance * (chi2.median(n) / np.median(distance)) > limit
         if (now == far).all():
-            break
+            return far
         far = now
-    return far
+    return far if _have_density(rows[~far]) else none
+
+
+def _have_density(rows: Matrix) -> bool:
+    n = rows.shape[1]
+    return len(rows) > 2 * n and np.linalg.matrix_rank(rows - rows.mean(axis=0)) == n
 
 
 def same_answer(one: Fit, other: Fit) -> bool:

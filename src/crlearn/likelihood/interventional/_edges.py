@@ -23,8 +23,8 @@ Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 
 _CLEAR = 200.0  # a statistic beyond any doubt
-# Orders at a time, each of which takes as long as the answer; with 2 one more of 18 wrong answers of
-# 60 development worlds was not told of, with 20 none less.
+# Orders at a time, each of which takes as long as the answer. In 60 development worlds 18 answers
+# were wrong; with 2 one more of them was not told of, with 20 none less.
 _MOST_PRUNED = 6
 NEEDLESS = 0.25  # of what an edge costs; edges that would lose less go together
 
