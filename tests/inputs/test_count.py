@@ -53,6 +53,28 @@ def test_changes_between_environments_show_what_variances_do_not():
     assert found.changes[-2] > 1 > found.changes[-1]
 
 
+@pytest.mark.parametrize("likely", [2, 5, 6, 9])
+def test_a_likely_number_is_where_the_search_begins(likely: int):
+    world = make_noisy_interventional(5, 20, 1000, share=0.3, random_state=0)
+    usual, found = (count_latents(world.X, world.y, likely=k) for k in (0, likely))
+    assert (found.value, found.check) == (usual.value, usual.check)
+    looked_at = np.isfinite(found.beside)
+    np.testing.assert_array_equal(found.beside[looked_at], usual.beside[looked_at])
+    assert looked_at.sum() == min(6, 7 - min(likely, 5))
+
+
+def test_a_likely_number_in_one_environment():
+    X = rows(5, 20, 0.1)
+    usual, found = (count_latents(X, likely=k) for k in (0, 5))
+    assert found.check == usual.check
+
+
+def test_columns_that_only_differ_between_environments():
+    world = make_noisy_interventional(3, 20, 1000, share=0.3, random_state=0)
+    X = np.column_stack([world.X, world.y])
+    assert count_latents(X, world.y).value == 3
+
+
 def test_means_of_environments_are_no_latents():
     X, codes = rows(3, 20, 0.1), np.arange(2000) % 5
     shifts = np.random.default_rng(1).standard_normal((5, 20))

@@ -5,6 +5,7 @@ import pytest
 from sklearn.decomposition import FactorAnalysis
 
 import crlearn.inputs._factors as factors_module
+from crlearn.inputs import Scaling
 from crlearn.inputs._factors import (
     Covariances,
     can_tell_noise,
@@ -104,6 +105,40 @@ def test_a_factor_that_is_missing_or_too_many_is_seen():
     assert not found[2].independence_check().passed
     assert found[3].visibility_check(found[2]).passed
     assert not found[4].visibility_check(found[3]).passed
+
+
+def test_factors_that_are_near_are_a_start():
+    parts, _, _ = measured()
+    covariances = Covariances.of(parts)
+    near = find_factors(covariances, 3)
+    for n, local in ((2, 0.01), (4, 10)):  # a factor too many has local optima
+        found = find_factors(covariances, n, near=near)
+        usual = find_factors(covariances, n).log_likelihood
+        assert found.log_likelihood == pytest.approx(usual, abs=local)
+
+
+@pytest.mark.parametrize("most_entries", [factors_module.MOST_ENTRIES, 1])
+def test_covariances_of_columns_are_those_of_standardised_rows(
+    most_entries: int, monkeypatch: pytest.MonkeyPatch
+):
+    """A constant column is left out; environments need not be in order."""
+    monkeypatch.setattr(factors_module, "MOST_ENTRIES", most_entries)
+    parts, _, _ = measured()
+    X = np.insert(np.concatenate(parts), 3, 7.0, axis=1)
+    codes = np.repeat(np.arange(3), N_ROWS)
+    mixed = np.random.default_rng(0).permutation(len(X))
+    found = Covariances.of_columns(X[mixed], codes[mixed], Scaling.of(X))
+    rows = np.delete(
+        (X - X.mean(axis=0)) / np.where(X.std(axis=0) > 0, X.std(axis=0), 1), 3, axis=1
+    )
+    wanted = Covariances.of([rows[codes == e] for e in range(3)])
+    assert (found.matrices is None) == (most_entries == 1)
+    basis = np.random.default_rng(1).normal(size=(20, 2))
+    np.testing.assert_allclose(found.means, wanted.means, atol=1e-12)
+    np.testing.assert_allclose(found.diagonals, wanted.diagonals, rtol=1e-10)
+    np.testing.assert_allclose(found.along(basis), np.cov((rows @ basis).T, bias=True), rtol=1e-9)
+    some = found.of_features(np.array([2, 5]))
+    np.testing.assert_allclose(some.along(np.eye(2)), np.cov(rows[:, [2, 5]].T, bias=True))
 
 
 def test_known_noise_gives_the_same_span():

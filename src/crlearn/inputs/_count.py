@@ -21,7 +21,6 @@ on the noise alone (Anderson and Amemiya, Annals of Statistics, 1988).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -33,7 +32,14 @@ from scipy.stats import gamma
 
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs._components import RANK_TOLERANCE
-from crlearn.inputs._factors import MOST_ENTRIES, Covariances, can_tell_noise, find_factors
+from crlearn.inputs._factors import (
+    MOST_ENTRIES,
+    Covariances,
+    Factors,
+    can_tell_noise,
+    find_factors,
+    in_units,
+)
 from crlearn.inputs._span import Rank, Scaling, components_of
 from crlearn.result import Check
 
@@ -77,12 +83,14 @@ class Count:
         Whether it stands out.
     beside
         What is left beside 0, 1, ... latents: the largest variance, as a multiple of the largest
-        that noise alone has (or rounding, where there is no noise).
+        that noise alone has (or rounding, where there is no noise); nan where it was not looked at.
     changes
         What changes between environments beside them, as a multiple of what noise alone does; nan
         where it was not looked for.
     stands_out
         Whether a number explains X; otherwise the value is the rank of X.
+    factors
+        So many factors of all features, if they were found on the way.
     """
 
     value: int
@@ -90,6 +98,7 @@ class Count:
     beside: Vector
     changes: Vector
     stands_out: bool = True
+    factors: Factors | None = None
 
     @property
     def details(self) -> dict[str, Any]:
@@ -122,6 +131,8 @@ def count_latents(
     codes: NDArray[np.intp] | None = None,
     rank: Rank | None = None,
     *,
+    features: Covariances | None = None,
+    likely: int = 0,
     refuse: bool = True,
 ) -> Count:
     """Find the number of latents behind the columns of X.
@@ -134,6 +145,11 @@ def count_latents(
         Number of each row's environment; None: there is one.
     rank
         Of X, if it is known.
+    features
+        Covariances of its columns in each environment, if they are known.
+    likely
+        A number that is likely: the search begins next to it. From 0 it finds the same, unless
+        fewer latents leave less than more do.
     refuse
         Whether to refuse to go on if no number stands out, although features are many enough.
     """
@@ -141,24 +157,24 @@ def count_latents(
         rank = components_of(X, None)[1]
     if rank.stands_out:
         return _exact(rank)
-    shared = _Shared.of(X, np.zeros(len(X), dtype=np.intp) if codes is None else codes)
+    if features is None:
+        features = _some_features(X, np.zeros(len(X), dtype=np.intp) if codes is None else codes)
+    shared = _Shared.of(features)
     most = _most_latents(shared.n_features)
-    steps: list[_Step] = []
-    for k in range(most + 1):
-        steps.append(shared.beside(k))
-        if steps[-1].is_noise:
-            break
+    n, steps = shared.first_noise(likely, most)
     many = 2 * most >= shared.n_features
-    explained = bool(steps) and steps[-1].is_noise
+    explained = n <= most
     if refuse and many and not explained:
         raise IdentifiabilityError(_REFUSAL.format(most=most, n_features=shared.n_features))
-    if not explained or (len(steps) == 1 and not many):
+    if not explained or (n == 0 and not many):
         return _undetermined(rank, steps, shared.n_features, most)
-    if len(steps) == 1:
+    if n == 0:
         return _nothing(steps[0])
-    changes = [*shared.changes(len(steps) - 1, most)]
-    steps.extend(shared.beside(len(steps)) for _ in changes[1:])
-    return _found(steps, changes)
+    changes, factors = shared.changes(n, most)
+    n = max(changes, default=n)
+    needed = {*range(min(steps), n + 1), *changes, *(() if changes else (0,))}
+    steps = {k: steps.get(k) or shared.beside(k) for k in sorted(needed)}
+    return _found(steps, changes, factors if shared.covariances is features else None)
 
 
 def _exact(rank: Rank) -> Count:
@@ -168,25 +184,27 @@ def _exact(rank: Rank) -> Count:
     return Count(n, Check(_NAME, True, detail), beside, np.full(n + 1, np.nan))
 
 
-def _found(steps: list[_Step], changes: list[_Step]) -> Count:
-    n = len(steps) - 1
+def _found(steps: _Steps, changes: _Steps, factors: Factors | None) -> Count:
+    n = max(steps)
     said = (
         f"{n}: beside them the largest variance is {steps[n].size:.3g} times the noise, where "
         f"noise alone has up to {steps[n].most:.3g} (p = {steps[n].p_value:.2g})"
     )
     if changes:
-        last = changes[-1]
-        said += f", and no more changes between environments than noise (p = {last.p_value:.2g})"
-        clear = last.p_value >= _DOUBT
+        said += (
+            f", and no more changes between environments than noise (p = {changes[n].p_value:.2g})"
+        )
+        clear = changes[n].p_value >= _DOUBT
     else:
-        strengths = np.array([step.size - 1 for step in steps[:n]])
-        margin = strengths[-1] / (steps[n - 1].most - 1)
-        gap = (strengths[0] / strengths[-1]) ** (1 / max(n - 1, 1))
+        strongest, weakest = steps[0].size - 1, steps[n - 1].size - 1
+        margin = weakest / (steps[n - 1].most - 1)
+        gap = (strongest / weakest) ** (1 / max(n - 1, 1))
         clear = steps[n].p_value >= _DOUBT and bool(margin >= gap**_USUAL_GAPS)
         said += f"; the weakest is {margin:.3g} times as strong as one must be to be seen"
     if not clear:
         said += ": there may be more, too weak to be told from the noise"
-    return Count(n, Check(_NAME, clear, said), _levels(steps), _levels(changes, len(steps)))
+    check = Check(_NAME, clear, said)
+    return Count(n, check, _levels(steps, n), _levels(changes, n), factors=factors)
 
 
 def _nothing(step: _Step) -> Count:
@@ -194,10 +212,10 @@ def _nothing(step: _Step) -> Count:
         "none stands out: what features have in common is at most "
         f"{step.size:.3g} times the noise, and noise alone has up to {step.most:.3g}; one is taken"
     )
-    return Count(1, Check(_NAME, False, said), _levels([step]), _levels([], 1))
+    return Count(1, Check(_NAME, False, said), _levels({0: step}, 0), _levels({}, 0))
 
 
-def _undetermined(rank: Rank, steps: list[_Step], n_features: int, most: int) -> Count:
+def _undetermined(rank: Rank, steps: _Steps, n_features: int, most: int) -> Count:
     """Take the rank: features are too few to tell latents from noise.
 
     Nothing speaks against it, and where there are as many latents as features nothing ever could.
@@ -207,13 +225,31 @@ def _undetermined(rank: Rank, steps: list[_Step], n_features: int, most: int) ->
         f"noise in {n_features} features. Set n_latents if there are fewer behind noise"
     )
     check = Check(_NAME, True, said)
-    return Count(rank.value, check, _levels(steps), _levels([], len(steps)), stands_out=False)
+    last = max(steps, default=-1)
+    return Count(rank.value, check, _levels(steps, last), _levels({}, last), stands_out=False)
 
 
-def _levels(steps: list[_Step], n: int | None = None) -> Vector:
-    """Return sizes as multiples of what noise has, for the last of `n` numbers of latents."""
-    values = np.array([step.size / step.most for step in steps], dtype=float)
-    return np.concatenate([np.full((n or len(steps)) - len(steps), np.nan), values])
+def _levels(steps: _Steps, last: int) -> Vector:
+    """Return sizes as multiples of what noise has, for 0, 1, ... and `last` latents."""
+    sizes = np.full(last + 1, np.nan)
+    for k, step in steps.items():
+        sizes[k] = step.size / step.most
+    return sizes
+
+
+def _spread(n_features: int, n_rows: int, n_environments: int) -> NDArray[np.intp]:
+    """Return the positions of the features that are looked at: some, if they are too many."""
+    most = min((n_rows - n_environments) // _ROWS_PER_FEATURE, _MOST_FEATURES)
+    n = min(n_features, most, int(np.sqrt(MOST_ENTRIES / n_environments)))
+    return np.linspace(0, n_features - 1, n).round().astype(int)
+
+
+def _some_features(X: Matrix, codes: NDArray[np.intp]) -> Covariances:
+    scaling = Scaling.of(X)
+    varying = np.flatnonzero(~scaling.constant)
+    chosen = varying[_spread(len(varying), len(X), len(np.unique(codes)))]
+    columns = slice(None) if len(chosen) == X.shape[1] else chosen
+    return Covariances.of_columns(X[:, columns], codes, scaling.of_columns(columns))
 
 
 def _most_latents(n_features: int) -> int:
@@ -244,6 +280,9 @@ class _Step(NamedTuple):
         return cls(size, most, float(law.sf((size - centre) / spread)))
 
 
+_Steps = dict[int, _Step]  # by the number of factors
+
+
 @dataclass(frozen=True, eq=False)
 class _Shared:
     """Covariances of features in environments, and their correlations inside all together."""
@@ -252,56 +291,68 @@ class _Shared:
     correlations: Matrix
 
     @classmethod
-    def of(cls, X: Matrix, codes: NDArray[np.intp]) -> _Shared:
-        """Measure features that vary; some of them, evenly spread, if they are too many."""
-        counts = np.bincount(codes)
-        present = np.flatnonzero(counts)
-        scaling = Scaling.of(X)
-        varying = np.flatnonzero(~scaling.constant)
-        most = min((len(X) - len(present)) // _ROWS_PER_FEATURE, _MOST_FEATURES)
-        n = min(len(varying), most, int(np.sqrt(MOST_ENTRIES / len(present))))
-        chosen = varying[np.linspace(0, len(varying) - 1, n).round().astype(int)]
-        rows = (X[:, chosen] - scaling.mean[chosen]) / scaling.scale[chosen]
-        inside = np.zeros(n)
-        for e in present:
-            inside += counts[e] / len(X) * rows[codes == e].var(axis=0)
-        rows = rows[:, inside > RANK_TOLERANCE**2] / np.sqrt(inside[inside > RANK_TOLERANCE**2])
-        covariances = Covariances.of([rows[codes == e] for e in present])
-        assert covariances.matrices is not None
-        correlations = np.tensordot(covariances.shares, covariances.matrices, 1)
-        return cls(covariances, np.atleast_2d(correlations))
+    def of(cls, covariances: Covariances) -> _Shared:
+        """Take features that vary inside environments; some of them, if they are too many."""
+        sizes = covariances.sizes
+        chosen = _spread(covariances.n_features, int(sizes.sum()), len(sizes))
+        chosen = chosen[covariances.variances[chosen] > RANK_TOLERANCE**2]
+        if len(chosen) < covariances.n_features:
+            covariances = covariances.of_features(chosen)
+        assert covariances.pooled is not None
+        return cls(covariances, in_units(covariances.pooled, covariances.variances))
 
     @property
     def n_features(self) -> int:
         """Number of features that are looked at."""
         return self.correlations.shape[1]
 
+    def first_noise(self, likely: int, most: int) -> tuple[int, _Steps]:
+        """Return the first number of factors beside which noise is left, or one more than `most`.
+
+        Whatever is left beside others that were looked at on the way is returned, too.
+        """
+        steps: _Steps = {}
+
+        def is_noise(k: int) -> bool:
+            if k not in steps:
+                steps[k] = self.beside(k)
+            return steps[k].is_noise
+
+        k = min(max(likely - 1, 0), most)
+        while k > 0 and is_noise(k):
+            k -= 1
+        while k <= most and not is_noise(k):
+            k += 1
+        return k, steps
+
     def beside(self, k: int) -> _Step:
         """Return the largest variance beside k factors, in units of the noise."""
-        scale = 1 / np.sqrt(self._noise_beside(k))
-        values = np.linalg.eigvalsh(scale[:, None] * self.correlations * scale)
-        sizes = [len(part) for part in self.covariances.parts]
-        freedom = sum(sizes) - len(sizes)
-        return _Step.of(float(values[-1 - k]), self.n_features - k, freedom - k)
+        left = np.linalg.eigvalsh(in_units(self.correlations, self._noise_beside(k)))
+        sizes = self.covariances.sizes
+        freedom = int(sizes.sum()) - len(sizes)
+        return _Step.of(float(left[-1 - k]), self.n_features - k, freedom - k)
 
-    def changes(self, k: int, most: int) -> Iterator[_Step]:
-        """Yield what one factor more explains of the environments, until it is noise.
+    def changes(self, k: int, most: int) -> tuple[_Steps, Factors | None]:
+        """Return what one factor more explains of the environments, until it is noise.
 
-        Nothing where there is one environment, or one that is too small.
+        Nothing where there is one environment, or one that is too small. The factors of the last
+        number that was looked at are returned, too.
         """
-        sizes = [len(part) for part in self.covariances.parts]
-        before = find_factors(self.covariances, k) if len(sizes) > 1 else None
-        while before is not None and k < most and min(sizes) >= _ROWS_PER_LATENT * (k + 1):
-            more = find_factors(self.covariances, k + 1)
+        sizes = self.covariances.sizes
+        steps: _Steps = {}
+        factors = more = find_factors(self.covariances, k) if len(sizes) > 1 else None
+        while more is not None and k < most and min(sizes) >= _ROWS_PER_LATENT * (k + 1):
+            factors = more
+            more = find_factors(self.covariances, k + 1, near=factors)
             freedom = (len(sizes) - 1) * k + len(sizes)
-            ratio = 2 * (more.log_likelihood - before.log_likelihood)
+            ratio = 2 * (more.log_likelihood - factors.log_likelihood)
             # A variance is twice as steep in the square of a direction as a covariance.
             n_directions = (self.n_features - k) * (1 + len(sizes) / freedom)
-            step = _Step.of(max(ratio, 0.0) / freedom, n_directions, freedom)
-            yield step
-            if step.is_noise:
+            steps[k] = _Step.of(max(ratio, 0.0) / freedom, n_directions, freedom)
+            if steps[k].is_noise:
                 break
-            before, k = more, k + 1
+            k += 1
+        return steps, factors
 
     def _noise_beside(self, k: int) -> Vector:
         """Return the most likely variances of the noise if there are k factors."""

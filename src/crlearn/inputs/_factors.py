@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from crlearn.inputs._span import Scaling, blocks
 from crlearn.result import Check, LinearEncoder
 
 Matrix = NDArray[np.floating]
@@ -115,7 +116,10 @@ def can_tell_noise(n_features: int, n_latents: int) -> bool:
 
 
 def find_factors(
-    parts: Sequence[Matrix] | Covariances, n_latents: int, units: Vector | None = None
+    parts: Sequence[Matrix] | Covariances,
+    n_latents: int,
+    units: Vector | None = None,
+    near: Factors | None = None,
 ) -> Factors:
     """Find the factors of the rows of each environment, by maximum likelihood.
 
@@ -131,17 +135,22 @@ def find_factors(
         Number of factors.
     units
         What features were divided by before: noise that was alike is not any more.
+    near
+        Factors, one more or one fewer, whose noise is the only start.
     """
     covariances = parts if isinstance(parts, Covariances) else Covariances.of(parts)
-    variances = covariances.shares @ covariances.diagonals
+    variances = covariances.variances
     each = can_tell_noise(len(variances), n_latents)
+    if each and near is not None:
+        start = _Turn(_principal(covariances, n_latents, near.noise), near.noise, -np.inf)
+        return _factors(covariances, _climbed(covariances, start, _STILL))
     other = covariances.beside_the_others() if each else np.ones_like(variances)
     if units is not None and not each:
         other = np.maximum(units.min() / units, np.sqrt(_SMALLEST_NOISE)) ** 2
     found = [_started(covariances, n_latents, unit, each=each) for unit in (other, variances)]
     best = max(found, key=lambda turn: turn.log_likelihood)
     best = _climbed(covariances, best, _STILL) if each else best
-    return _factors(covariances, best.span, best.noise, best.log_likelihood)
+    return _factors(covariances, best)
 
 
 def find_factors_in_noise(covariances: Covariances, n_latents: int, noise: Vector) -> Factors:
@@ -151,20 +160,20 @@ def find_factors_in_noise(covariances: Covariances, n_latents: int, noise: Vecto
         before, span = span, _better_span(covariances, span, noise)
         if np.linalg.norm(span - before @ (before.T @ span)) < _STILL:
             break
-    return _factors(covariances, span, noise, _log_likelihood(covariances, span, noise))
+    return _factors(covariances, _Turn(span, noise, _log_likelihood(covariances, span, noise)))
 
 
-def _factors(covariances: Covariances, span: Matrix, noise: Vector, value: float) -> Factors:
-    """Return the record of a span whose mean log-likelihood of a row is `value`."""
-    n_rows = sum(map(len, covariances.parts))
+def _factors(covariances: Covariances, turn: _Turn) -> Factors:
+    """Return the record of where a climb has ended."""
+    n_rows = int(covariances.sizes.sum())
     return Factors(
-        span,
-        noise,
+        turn.span,
+        turn.noise,
         covariances.shares @ covariances.means,
-        n_rows * value,
-        _largest_outside(covariances, span, noise),
+        n_rows * turn.log_likelihood,
+        _largest_outside(covariances, turn.span, turn.noise),
         n_rows,
-        len(covariances.parts),
+        len(covariances.sizes),
     )
 
 
@@ -175,27 +184,71 @@ class Covariances:
     `added` is what belongs to the variances of features beside what the rows have.
     """
 
-    parts: tuple[Matrix, ...]
+    sizes: NDArray[np.intp]
     means: Matrix
-    shares: Vector
     diagonals: Matrix
     matrices: Matrix | None
+    parts: tuple[Matrix, ...] = ()
     added: Matrix | None = None
 
     @classmethod
     def of(cls, parts: Sequence[Matrix]) -> Covariances:
         """Return those of the rows of each environment."""
         sizes = np.array([len(rows) for rows in parts])
-        n_features = parts[0].shape[1]
-        small = len(parts) * n_features**2 <= MOST_ENTRIES
-        matrices = np.array([np.cov(rows.T, bias=True) for rows in parts]) if small else None
-        return cls(
-            tuple(parts),
-            np.array([rows.mean(axis=0) for rows in parts]),
-            sizes / sizes.sum(),
-            np.array([rows.var(axis=0) for rows in parts]),
-            matrices,
-        )
+        means = np.array([rows.mean(axis=0) for rows in parts])
+        if _are_small(len(parts), parts[0].shape[1]):
+            square = 2 * parts[0].shape[1:]
+            matrices = np.array([np.cov(rows.T, bias=True).reshape(square) for rows in parts])
+            return cls(sizes, means, _diagonals(matrices), matrices)
+        variances = np.array([rows.var(axis=0) for rows in parts])
+        return cls(sizes, means, variances, None, tuple(parts))
+
+    @classmethod
+    def of_columns(cls, X: Matrix, codes: NDArray[np.intp], scaling: Scaling) -> Covariances:
+        """Return those of the columns of X that vary, standardised, in each environment."""
+        varying = ~scaling.constant
+        columns = slice(None) if varying.all() else np.flatnonzero(varying)
+        standardise = scaling.of_columns(columns)
+        rows = [np.flatnonzero(codes == e) for e in np.unique(codes)]
+        n_features = int(varying.sum())
+        if not _are_small(len(rows), n_features):
+            return cls.of([standardise(X[own][:, columns]) for own in rows])
+        means = np.zeros((len(rows), n_features))
+        matrices = np.zeros((len(rows), n_features, n_features))
+        for own, mean, matrix in zip(rows, means, matrices, strict=True):
+            for some in blocks(X, own):  # a copy of X would take longer than the products
+                standardised = standardise(some[:, columns])
+                mean += standardised.sum(axis=0) / len(own)
+                matrix += standardised.T @ standardised / len(own)
+            matrix -= np.outer(mean, mean)
+        return cls(np.array([len(own) for own in rows]), means, _diagonals(matrices), matrices)
+
+    def of_features(self, chosen: NDArray[np.intp]) -> Covariances:
+        """Return those of some features."""
+        if self.matrices is None:
+            return Covariances.of([rows[:, chosen] for rows in self.parts])
+        matrices = self.matrices[:, chosen[:, None], chosen]
+        return Covariances(self.sizes, self.means[:, chosen], _diagonals(matrices), matrices)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return self.means.shape[1]
+
+    @cached_property
+    def shares(self) -> Vector:
+        """Share of the rows that each environment has."""
+        return self.sizes / self.sizes.sum()
+
+    @cached_property
+    def variances(self) -> Vector:
+        """Of the features, inside all environments together."""
+        return self.shares @ self.diagonals
+
+    @cached_property
+    def pooled(self) -> Matrix | None:
+        """The matrix of all environments together, if there are matrices."""
+        return None if self.matrices is None else np.tensordot(self.shares, self.matrices, 1)
 
     def plus(self, added: Matrix) -> Covariances:
         """Return them with so much more variance of each feature, ``(E, d)``."""
@@ -209,14 +262,11 @@ class Covariances:
 
         Noise is never larger.
         """
-        variances = self.shares @ self.diagonals
-        if self.matrices is None:
-            return variances
-        scale = 1 / np.sqrt(variances)
-        whole = scale[:, None] * np.tensordot(self.shares, self.matrices, 1) * scale
-        values, axes = np.linalg.eigh(whole)
+        if self.pooled is None:
+            return self.variances
+        values, axes = np.linalg.eigh(in_units(self.pooled, self.variances))
         precision = (axes**2) @ (1 / np.maximum(values, _SMALLEST_NOISE))
-        return variances / precision
+        return self.variances / precision
 
     def times(self, basis: Matrix, noise: Vector) -> Matrix:
         """Return their products with a basis, ``(E, d, n)``, in units of the noise."""
@@ -231,13 +281,40 @@ class Covariances:
         more = 0.0 if self.added is None else self.added[:, :, None] * scaled
         return scale * (np.array(products) + more)
 
+    def along(self, basis: Matrix) -> Matrix:
+        """Return the covariance of all rows along a basis, between environments and in them."""
+        inside = self.mean_inside(basis, np.ones(self.n_features))
+        means = (self.means - self.shares @ self.means) @ basis
+        return inside + (self.shares * means.T) @ means
+
     def inside(self, span: Matrix, noise: Vector) -> _Inside:
         """Return their products with a span, and what is inside it."""
         moved = self.times(span, noise)
         each = span.T @ moved
         if self.added is not None:
             each = _positive(each)
-        return _Inside(moved, each, np.tensordot(self.shares, each, 1))
+        return _Inside(moved, each)
+
+    def mean_inside(self, span: Matrix, noise: Vector) -> Matrix:
+        """Return what is inside a span in all environments together."""
+        if self.pooled is None:
+            return np.tensordot(self.shares, self.inside(span, noise).each, 1)
+        scaled = span / np.sqrt(noise)[:, None]
+        return scaled.T @ self.pooled @ scaled
+
+
+def _are_small(n_environments: int, n_features: int) -> bool:
+    return n_environments * n_features**2 <= MOST_ENTRIES
+
+
+def _diagonals(matrices: Matrix) -> Matrix:
+    return np.diagonal(matrices, axis1=1, axis2=2).copy()
+
+
+def in_units(matrix: Matrix, variances: Vector) -> Matrix:
+    """Return a covariance in units in which features have been divided by standard deviations."""
+    scale = 1 / np.sqrt(variances)
+    return scale[:, None] * matrix * scale
 
 
 def _positive(matrices: Matrix) -> Matrix:
@@ -251,7 +328,6 @@ def _positive(matrices: Matrix) -> Matrix:
 class _Inside(NamedTuple):
     moved: Matrix
     each: Matrix
-    mean: Matrix
 
 
 class _Turn(NamedTuple):
@@ -262,9 +338,8 @@ class _Turn(NamedTuple):
 
 def _started(covariances: Covariances, n: int, unit: Vector, *, each: bool) -> _Turn:
     """Find span and noise that is proportional to `unit`, then roughly that of `each` feature."""
-    variances = covariances.shares @ covariances.diagonals
     span = _principal(covariances, n, unit)
-    rest = (variances / unit).sum() - np.trace(covariances.inside(span, unit).mean)
+    rest = (covariances.variances / unit).sum() - np.trace(covariances.mean_inside(span, unit))
     noise = unit * max(rest / (len(unit) - n), _SMALLEST_NOISE)
     turn = _Turn(span, noise, -np.inf)
     if each:
@@ -287,10 +362,10 @@ def _climbed(
 
 def _next(covariances: Covariances, turn: _Turn, unit: Vector | None = None) -> tuple[_Turn, float]:
     """Return the next span and noise, which is proportional to `unit` if that is given."""
-    variances = covariances.shares @ covariances.diagonals
+    variances = covariances.variances
     span, noise = _better_span(covariances, turn.span, turn.noise), turn.noise
-    beyond = covariances.inside(span, noise).mean - np.eye(span.shape[1])
-    explained = np.einsum("ji,ik,jk->j", span, beyond, span)
+    beyond = covariances.mean_inside(span, noise) - np.eye(span.shape[1])
+    explained = ((span @ beyond) * span).sum(axis=1)
     new = np.maximum(variances - noise * explained, _SMALLEST_NOISE * variances)
     if unit is not None:
         new = unit * (new / unit).mean()
@@ -300,10 +375,8 @@ def _next(covariances: Covariances, turn: _Turn, unit: Vector | None = None) -> 
 
 def _principal(covariances: Covariances, n: int, unit: Vector) -> Matrix:
     """Return the leading directions of all environments together."""
-    if covariances.matrices is not None:
-        scale = 1 / np.sqrt(unit)
-        whole = scale[:, None] * np.tensordot(covariances.shares, covariances.matrices, 1) * scale
-        return np.linalg.eigh(whole)[1][:, -n:]
+    if covariances.pooled is not None:
+        return np.linalg.eigh(in_units(covariances.pooled, unit))[1][:, -n:]
     return _leading(covariances, unit, n + _SPARE)[1][:, :n]
 
 
@@ -330,17 +403,16 @@ def _largest_outside(covariances: Covariances, span: Matrix, noise: Vector) -> f
     d, n = span.shape
     if d == n:
         return 0.0
-    if covariances.matrices is None:
+    if covariances.pooled is None:
         return float(_leading(covariances, noise, 1 + _SPARE, span)[0][0])
-    scale = 1 / np.sqrt(noise)
-    whole = scale[:, None] * np.tensordot(covariances.shares, covariances.matrices, 1) * scale
+    whole = in_units(covariances.pooled, noise)
     left = whole - span @ (span.T @ whole)
     return float(np.linalg.eigvalsh(left - (left @ span) @ span.T)[-1])
 
 
 def _better_span(covariances: Covariances, span: Matrix, noise: Vector) -> Matrix:
     """Return the span after one step of the fixed point, in units of the noise."""
-    moved, inside, _ = covariances.inside(span, noise)
+    moved, inside = covariances.inside(span, noise)
     weight = np.eye(span.shape[1]) - np.linalg.inv(inside)
     step = np.tensordot(covariances.shares, moved @ weight, 1)
     left, _, right = np.linalg.svd(step, full_matrices=False)

@@ -92,9 +92,14 @@ class Counts:
         return np.array([part.mean(axis=0) for part in self.parts]) / self.unit
 
     @cached_property
+    def measured(self) -> Covariances:
+        """Covariances of the counts."""
+        return Covariances.of(self.parts)
+
+    @cached_property
     def covariances(self) -> Covariances:
         """Covariances with noise of variance one, instead of their own."""
-        return Covariances.of(self.parts).plus(1 - self.noise)
+        return self.measured.plus(1 - self.noise)
 
     def factors(self, n_latents: int) -> Factors:
         """Find the factors behind the noise."""

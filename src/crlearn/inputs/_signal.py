@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -81,38 +82,67 @@ def read_signal(
     if noise == "poisson":
         check_counts(X)
     given = None if isinstance(n_latents, str) else n_latents
-    span, rank, checks = components_of(X, given)
+    columns = _Columns(X, environments, Scaling.of(X))
+    span, rank, checks = components_of(X, given, columns.scaling)
     details: Mapping[str, Any] = {}
+    factors: Factors | None = None
     if given is None and (n_latents is not None or not rank.stands_out):
         from_targets = n_latents is None
-        codes = None if noise == "poisson" else environments.codes
-        count = count_latents(X, codes, rank, refuse=not from_targets)
+        is_alike = noise != "poisson" and not rank.stands_out
+        count = count_latents(
+            X,
+            rank=rank,
+            features=columns.covariances if is_alike else None,
+            likely=n_targets if from_targets else 0,
+            refuse=not from_targets,
+        )
         counted = count.stands_out and not from_targets
         n = count.value if counted else min(n_targets, rank.value)
         span = LinearEncoder(span.matrix[:n], span.offset)
+        factors = count.factors if count.value == n else None
         if counted or (count.stands_out and n < rank.value):
             checks, details = (*checks, count.compared(n)), count.details
-    signal = _read(X, environments, span, rank, checks, noise)
+    signal = _read(columns, span, rank, checks, noise, factors)
     return replace(signal, details=details)
 
 
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """X, its units, and the covariances of the columns that vary."""
+
+    X: Matrix
+    environments: Environments
+    scaling: Scaling
+
+    @cached_property
+    def covariances(self) -> Covariances:
+        return Covariances.of_columns(self.X, self.environments.codes, self.scaling)
+
+    @property
+    def parts(self) -> list[Matrix]:
+        """Rows of each environment, without columns that do not vary."""
+        varying, codes = ~self.scaling.constant, self.environments.codes
+        return [self.X[codes == e][:, varying] for e in range(len(self.environments))]
+
+
 def _read(
-    X: Matrix,
-    environments: Environments,
+    columns: _Columns,
     span: LinearEncoder,
     rank: Rank,
     checks: tuple[Check, ...],
     noise: NoiseName,
+    factors: Factors | None,
 ) -> Signal:
+    n = span.n_latents
     if noise == "poisson":
-        return _behind_noise(X, environments, span.n_latents, checks, _poisson)
-    if noise == "none" or not _has_noise(rank, span.n_latents):
+        return _behind_noise(columns, checks, _poisson(columns.parts, n))
+    if noise == "none" or not _has_noise(rank, n):
         if noise == "gaussian":
-            checks = (*checks, _no_noise_to_tell(rank, span.n_latents))
-        return Signal(span, (*checks, rank.check(span.n_latents)))
-    if noise == "auto" and are_counts(X):
+            checks = (*checks, _no_noise_to_tell(rank, n))
+        return Signal(span, (*checks, rank.check(n)))
+    if noise == "auto" and are_counts(columns.X):
         checks = (*checks, _COUNTS)
-    return _behind_noise(X, environments, span.n_latents, checks, _gaussian)
+    return _behind_noise(columns, checks, _gaussian(columns, n, factors))
 
 
 def _has_noise(rank: Rank, n_latents: int) -> bool:
@@ -129,25 +159,31 @@ def _no_noise_to_tell(rank: Rank, n_latents: int) -> Check:
 
 
 class _Noise(NamedTuple):
-    """Factors of features that were divided by `unit`, and their noise in each environment."""
+    """Factors of features that were divided by `unit`, and their noise in each environment.
+
+    `whole` is the covariance of all rows along the factors, noise and all.
+    """
 
     unit: NDArray[np.floating]
     factors: Factors
+    whole: Matrix
     noise: Matrix
     checks: tuple[Check, ...]
 
 
-def _gaussian(parts: list[Matrix], n_latents: int) -> _Noise:
+def _gaussian(columns: _Columns, n_latents: int, factors: Factors | None) -> _Noise:
     """Find noise that has one variance for each feature, the same in all environments."""
-    scaling = Scaling.of(np.concatenate(parts))
-    unit = scaling.scale
-    covariances = Covariances.of([(part - scaling.mean) / unit for part in parts])
-    factors = find_factors(covariances, n_latents, unit)
+    covariances, scaling = columns.covariances, columns.scaling
+    unit = scaling.scale[~scaling.constant]
+    if factors is None:
+        factors = find_factors(covariances, n_latents, unit)
     checks = [factors.independence_check()]
     if n_latents > 1:
-        checks.append(factors.visibility_check(find_factors(covariances, n_latents - 1, unit)))
-    noise = np.broadcast_to(np.eye(n_latents), (len(parts), n_latents, n_latents))
-    return _Noise(unit, factors, noise, tuple(checks))
+        fewer = find_factors(covariances, n_latents - 1, unit, near=factors)
+        checks.append(factors.visibility_check(fewer))
+    whole = covariances.along(factors.encoder.matrix.T)
+    noise = np.broadcast_to(np.eye(n_latents), (len(covariances.sizes), n_latents, n_latents))
+    return _Noise(unit, factors, whole, noise, tuple(checks))
 
 
 def _poisson(parts: list[Matrix], n_latents: int) -> _Noise:
@@ -159,28 +195,21 @@ def _poisson(parts: list[Matrix], n_latents: int) -> _Noise:
         checks.append(factors.independence_check())
     if n_latents > 1:
         checks.append(factors.visibility_check(counts.factors(n_latents - 1)))
-    return _Noise(counts.unit, factors, counts.noise_along(factors.span), tuple(checks))
+    whole = counts.measured.along(factors.encoder.matrix.T)
+    noise = counts.noise_along(factors.span)
+    return _Noise(counts.unit, factors, whole, noise, tuple(checks))
 
 
-def _behind_noise(
-    X: Matrix,
-    environments: Environments,
-    n_latents: int,
-    checks: tuple[Check, ...],
-    find: Callable[[list[Matrix], int], _Noise],
-) -> Signal:
-    scaling = Scaling.of(X)
+def _behind_noise(columns: _Columns, checks: tuple[Check, ...], found: _Noise) -> Signal:
+    unit, factors, whole, noise, noise_checks = found
+    scaling, n_features = columns.scaling, columns.X.shape[1]
     varying = ~scaling.constant
-    parts = [X[environments.codes == e][:, varying] for e in range(len(environments))]
-    unit, factors, noise, noise_checks = find(parts, n_latents)
-    centred = np.concatenate(parts) - scaling.mean[varying]
-    rows = (centred / unit) @ factors.encoder.matrix.T
-    values, axes = np.linalg.eigh(np.cov(rows.T, bias=True).reshape(2 * (n_latents,)))
+    values, axes = np.linalg.eigh(whole)
     signal = np.maximum(values - 1, _WEAKEST * values.max())
     whiten = axes.T / np.sqrt(signal)[:, None]
-    matrix = np.zeros((n_latents, X.shape[1]))
+    matrix = np.zeros((len(values), n_features))
     matrix[:, varying] = whiten @ factors.encoder.matrix / unit
-    feature_noise = np.zeros(X.shape[1])
+    feature_noise = np.zeros(n_features)
     feature_noise[varying] = np.sqrt(factors.noise) * unit
     return Signal(
         LinearEncoder(matrix, scaling.mean),

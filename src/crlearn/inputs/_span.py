@@ -49,12 +49,12 @@ class Scaling:
         """Measure the columns of `X`."""
         n_rows, n_columns = X.shape
         largest, mean = np.zeros(n_columns), np.zeros(n_columns)
-        for rows in _blocks(X):
+        for rows in blocks(X):
             largest = np.maximum(largest, np.maximum(rows.max(axis=0), -rows.min(axis=0)))
             mean += np.full(len(rows), 1 / n_rows) @ rows
         unit = np.where(largest > 0, largest, 1.0)  # keeps the squares of 1e200 finite
         first, second = np.zeros(n_columns), np.zeros(n_columns)
-        for rows in _blocks(X):
+        for rows in blocks(X):
             centred = (rows - mean) / unit
             first += centred.sum(axis=0) / n_rows
             second += np.einsum("ij,ij->j", centred, centred) / n_rows
@@ -76,10 +76,11 @@ class Scaling:
         """
         n_rows, n_columns = X.shape
         if n_columns > n_rows:
-            parts = (self._columns(X, slice(k, k + n_rows)) for k in range(0, n_columns, n_rows))
+            groups = (slice(k, k + n_rows) for k in range(0, n_columns, n_rows))
+            parts = (self.of_columns(chosen)(X[:, chosen]) for chosen in groups)
             return sum((part @ part.T for part in parts), np.zeros((n_rows, n_rows))) / n_rows
         total = np.zeros((n_columns, n_columns))
-        for rows in _blocks(X):
+        for rows in blocks(X):
             standardised = self(rows)
             total += standardised.T @ standardised
         return total / n_rows
@@ -87,19 +88,27 @@ class Scaling:
     def gram_times(self, X: NDArray[np.floating], basis: Matrix) -> Matrix:
         """Return the Gram matrix of the standardised columns times `basis`, without the former."""
         total = np.zeros(basis.shape)
-        for rows in _blocks(X):
+        for rows in blocks(X):
             standardised = self(rows)
             total += standardised.T @ (standardised @ basis)
         return total / len(X)
 
-    def _columns(self, X: NDArray[np.floating], chosen: slice) -> NDArray[np.floating]:
-        return Scaling(self.mean[chosen], self.scale[chosen], self.constant[chosen])(X[:, chosen])
+    def of_columns(self, chosen: slice | NDArray[np.intp]) -> Scaling:
+        """Return that of some columns."""
+        return Scaling(self.mean[chosen], self.scale[chosen], self.constant[chosen])
 
 
-def _blocks(X: NDArray[np.floating]) -> Iterator[NDArray[np.floating]]:
-    """Yield some rows at a time: few enough for a processor's cache, where columns are not many."""
+def blocks(
+    X: NDArray[np.floating], chosen: NDArray[np.intp] | None = None
+) -> Iterator[NDArray[np.floating]]:
+    """Yield some rows at a time: few enough for a processor's cache, where columns are not many.
+
+    `chosen` are the positions of the rows; None: all.
+    """
     size = min(max(_FEWEST_ROWS, 2 * X.shape[1]), _MOST_ROWS)
-    return (X[start : start + size] for start in range(0, len(X), size))
+    if chosen is None:
+        return (X[start : start + size] for start in range(0, len(X), size))
+    return (X[chosen[start : start + size]] for start in range(0, len(chosen), size))
 
 
 def check_columns(
@@ -236,10 +245,10 @@ def whitening(
 
 
 def components_of(
-    X: NDArray[np.floating], n_latents: int | None
+    X: NDArray[np.floating], n_latents: int | None, scaling: Scaling | None = None
 ) -> tuple[LinearEncoder, Rank, tuple[Check, ...]]:
     """Return the map to all principal components or as many as asked for, rank, column checks."""
-    scaling = Scaling.of(X)
+    scaling = scaling or Scaling.of(X)
     components = _components(X, scaling, n_latents)
     rank, checks = check_columns(X, scaling, components.variances)
     n = choose_n_latents(n_latents, rank)

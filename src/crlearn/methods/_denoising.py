@@ -29,7 +29,6 @@ from crlearn.inputs import (
     Signal,
     in_readable_units,
     intervened_rows,
-    reference_of,
 )
 from crlearn.likelihood import Fit, Moments, moments_behind
 from crlearn.methods.adjusted._estimator import AdjustedCRL
@@ -221,16 +220,13 @@ def posterior_encoder(
     """
     assert signal.noise is not None
     scale = np.sqrt(np.einsum("ji,ik,jk->j", H, moments.covariances[0], H))
-    noisy = in_readable_units(H @ signal.encoder.matrix, X, environments).matrix
-    signs = np.sign(np.einsum("ji,ji->j", noisy, H @ signal.encoder.matrix))
+    noisy = in_readable_units(H @ signal.encoder.matrix, X, environments)
+    signs = np.sign(np.einsum("ji,ji->j", noisy.matrix, H @ signal.encoder.matrix))
     to_latents = H * (signs / scale)[:, None]
     matrix = to_latents @ signal.encoder.matrix
-    first, _ = reference_of(environments)
-    rows = X[environments.codes == first]
-    offset = Scaling.of(rows).mean
     back = np.argsort(order)
-    parts = [(X[environments.codes == e] - offset) @ matrix.T for e in range(len(environments))]
-    means = np.array([part.mean(axis=0) for part in parts])
+    centres = [X[environments.codes == e].mean(axis=0) for e in range(len(environments))]
+    means = (np.array(centres) - noisy.offset) @ matrix.T
     covariances = (to_latents @ moments.covariances @ to_latents.T)[back]
     shares = moments.shares[back]
     noise = to_latents @ signal.noise @ to_latents.T
@@ -238,7 +234,7 @@ def posterior_encoder(
     centred = means - pooled_mean
     return PosteriorEncoder(
         matrix,
-        offset,
+        noisy.offset,
         noise,
         means,
         covariances,

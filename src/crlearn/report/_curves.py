@@ -76,13 +76,14 @@ def count_curve(beside: Curve, changes: Curve, n_latents: int) -> Sketch:
     axes.set(xlabel="number of latents", ylabel="left beside them")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend()
+    first = int(np.isfinite(beside).argmax())
     finite = beside[np.isfinite(beside)]
     if finite.min() > 0 and finite.max() / finite.min() > _LOG_FROM:
         logarithmic(axes, "y")
     soften(axes)
     return Sketch(
         figure,
-        f"What is left beside 0 to {len(beside) - 1} latents, over what noise alone has; "
+        f"What is left beside {first} to {len(beside) - 1} latents, over what noise alone has; "
         f"{n_latents} latents were taken.",
         "What features have in common beside each number of latents, as a multiple of the most "
         "that noise alone has (or rounding, if there is no noise). "
