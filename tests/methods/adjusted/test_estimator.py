@@ -144,6 +144,16 @@ class TestObservational:
         assert scores[0] == pytest.approx(scores[1], abs=0.02)
         assert 4 <= (model.result_.details["weights"] == 0).sum() <= 10
 
+    @pytest.mark.parametrize("noise", ["none", "gaussian"])
+    def test_a_row_without_finite_noises_is_far_out(self, noise: str):
+        X = self.data().X
+        model = ObservationalCRL(
+            2, noise=noise, outliers="downweight", n_starts=2, random_state=0
+        ).fit(np.vstack([X, np.full((1, X.shape[1]), 1e60)]))
+        weights = model.result_.details["weights"]
+        assert weights[-1] == 0
+        assert (weights == 0).sum() <= 10
+
     def test_known_batches(self):
         batches = self.data("known batches")
         model = ObservationalCRL(2, random_state=0)
@@ -205,6 +215,12 @@ class TestTransform:
         )
         weights = again.result_.details["weights"]
         assert np.array_equal(weights, model.result_.details["weights"])
+
+
+@pytest.mark.parametrize("outliers", ["keep", "downweight"])
+def test_rows_that_do_not_vary(outliers: Any):
+    with pytest.raises(ValueError, match="All columns of X are constant"):
+        ObservationalCRL(2, outliers=outliers).fit(np.ones((50, 3)))
 
 
 def test_a_parameter_that_is_neither():

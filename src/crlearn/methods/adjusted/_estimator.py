@@ -104,6 +104,20 @@ def _weights_check(weights: NDArray[np.floating], codes: NDArray[np.intp]) -> Ch
     )
 
 
+def _weights_by_noises(
+    noise_encoder: Encoder, adjusted: Adjusted, codes: NDArray[np.intp]
+) -> NDArray[np.floating]:
+    """Return 0 for rows that have weight 0 already, and for those whose noises stand far out.
+
+    Rows too far out for the mechanisms have no finite noises.
+    """
+    weights, near = np.zeros(len(adjusted.rows)), np.flatnonzero(adjusted.kept)
+    noises = noise_encoder(adjusted.rows[near])
+    told = np.isfinite(noises).all(axis=1)
+    weights[near[told]] = robust_distances(noises[told], codes[near[told]]).weights()
+    return weights
+
+
 class AdjustedCRL(BaseCRL):
     """Base class of estimators that take covariates, with a parameter `outliers`.
 
@@ -185,8 +199,7 @@ class AdjustedCRL(BaseCRL):
         for _ in range(_MOST_FITS):
             result = self._on_kept(weighed, y, seed)
             assert result.noise_encoder is not None
-            noises = result.noise_encoder(weighed.rows)
-            weights = robust_distances(noises, codes).weights() * outside
+            weights = _weights_by_noises(result.noise_encoder, adjusted, codes)
             if np.array_equal(weights > 0, weighed.kept):
                 break
             weighed = replace(weighed, weights=weights)
