@@ -294,7 +294,7 @@ class LinearInterventionCRL(MeasuredCRL):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **MeasuredCRL._parameter_constraints,
-        "n_latents": [*COUNTED, None],
+        "n_latents": COUNTED,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
         "noise": [StrOptions({"auto", "gaussian", "poisson", "none"})],

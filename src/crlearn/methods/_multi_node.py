@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import StrOptions
 
-from crlearn.base import COUNTED
+from crlearn.base import COUNTED, counted
 from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
@@ -144,8 +144,8 @@ class MultiNodeCRL(MeasuredCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many as
-        stand out from it.
+        Number of latents; ``"auto"`` or None: the rank of X, or, if noise fills all dimensions, as
+        many as stand out from it.
     interventions
         ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
         be recovered then.
@@ -185,7 +185,7 @@ class MultiNodeCRL(MeasuredCRL):
 
     def __init__(
         self,
-        n_latents: int | str = "auto",
+        n_latents: int | str | None = "auto",
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",
@@ -208,7 +208,7 @@ class MultiNodeCRL(MeasuredCRL):
         return multi_node_crl(
             X,
             environments,
-            self.n_latents,
+            counted(self.n_latents),
             interventions=self.interventions,  # type: ignore[arg-type]
             mechanisms=self.mechanisms,  # type: ignore[arg-type]
             noise=self.noise,  # type: ignore[arg-type]
