@@ -32,6 +32,7 @@ interventions, NeurIPS 2024.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -119,7 +120,7 @@ def multi_node_crl(
             reference_of(environments)[1],
             check_environment_sizes(environments, signal.n_latents),
             visibility_check(Moments.of(rows), labels),
-            *fit_checks("interventions on sets of latents fit", fit, labels),
+            *fit_checks("interventions on sets of latents fit", fit, environments, order),
             *far_rows_check(fit, environments, order),
             determination_check(signal.n_latents, alternatives),
             *doubt_check(fit, known, None),
@@ -203,8 +204,13 @@ class MultiNodeCRL(MeasuredCRL):
         self.random_state = random_state
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
+        return self._algorithm_on_some(X, y, seed, None)
+
+    def _algorithm_on_some(
+        self, X: Matrix, y: NDArray[Any] | None, seed: int, numbers: NDArray[np.intp] | None
+    ) -> Result:
         assert y is not None
-        environments = read_environments(y, self.reference)
+        environments = replace(read_environments(y, self.reference), numbers=numbers)
         return multi_node_crl(
             X,
             environments,

@@ -102,6 +102,23 @@ def test_the_failed_check_names_the_remedy():
     assert "outliers='downweight' leaves rows far out aside" in said
 
 
+@pytest.mark.parametrize("kind", ["single-node", "multi-node"])
+def test_rows_are_named_as_they_were_given(kind: Any):
+    """Ten rows are left out; too many to be left out lie far out in an environment."""
+    clean = world(kind)
+    X, rng = np.array(clean.X), np.random.default_rng(0)
+    moved = np.flatnonzero(clean.y == 1)[::10]
+    away = rng.standard_normal((len(moved), 3)) * clean.truth.Z.std(axis=0)
+    X[moved] += 20 * away @ clean.truth.mixing.matrix.T
+    first = np.flatnonzero(clean.y == 0)[:10]
+    X[first] += 1000 * X.std(axis=0)
+    said = warnings_of(
+        replace(clean, X=X), kind, outliers="downweight", mechanisms="linear", noise="none"
+    )
+    assert f"fitted rows stand far out ({', '.join(map(str, moved[:8]))}, ...)" in said
+    assert "without them the answer is another one)" in said
+
+
 def test_effects_are_those_of_the_rows_that_are_kept():
     batches = world(broken="known batches")
     X = np.array(batches.X)

@@ -180,7 +180,18 @@ class AdjustedCRL(BaseCRL):
 
     def _on_kept(self, adjusted: Adjusted, y: NDArray[Any] | None, seed: int) -> Result:
         kept = adjusted.kept
-        return self._algorithm(adjusted.rows[kept], None if y is None else y[kept], seed)
+        numbers = None if adjusted.weights is None else np.flatnonzero(kept)
+        some = None if y is None else y[kept]
+        return self._algorithm_on_some(adjusted.rows[kept], some, seed, numbers)
+
+    def _algorithm_on_some(
+        self, X: Matrix, y: NDArray[Any] | None, seed: int, numbers: NDArray[np.intp] | None
+    ) -> Result:
+        """Return the result of the method on the rows that are left, for what it says of them.
+
+        `numbers` are those of the rows as the user gave them; None: none was to be left out.
+        """
+        return self._algorithm(X, y, seed)
 
     def _judged_by_noises(
         self, adjusted: Adjusted, codes: NDArray[np.intp], y: NDArray[Any] | None, seed: int
