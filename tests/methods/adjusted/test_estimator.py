@@ -240,6 +240,14 @@ def test_rows_that_do_not_vary(outliers: Any):
         ObservationalCRL(2, outliers=outliers).fit(np.ones((50, 3)))
 
 
+@pytest.mark.parametrize("outliers", ["keep", "downweight"])
+def test_labels_of_several_kinds(outliers: str):
+    batches = world(broken="known batches")
+    labels = np.array([0, "a", 2, 3.5], dtype=object)[batches.y]
+    with pytest.raises(ValueError, match="y must hold labels of one kind"):
+        fitted(replace(batches, y=labels), "single-node", outliers=outliers)
+
+
 def test_a_parameter_that_is_neither():
     clean = world()
     with pytest.raises(ValueError, match=r"'outliers' parameter.*'downweight'"):

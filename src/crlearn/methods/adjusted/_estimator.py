@@ -21,6 +21,7 @@ from crlearn.inputs import (
     MOST_FAR_OUT,
     CovariateEffects,
     read_covariates,
+    read_environments,
     robust_distances,
     without_effects,
 )
@@ -154,7 +155,7 @@ class AdjustedCRL(BaseCRL):
         if covariates is None and self.outliers == "keep":
             return self._algorithm(X, y, seed)
         labels = y if self._requires_y and y is not None else np.zeros(len(X), dtype=int)
-        codes = np.unique(labels, return_inverse=True)[1]
+        codes = read_environments(labels, fewest=1).codes
         found = adjust(
             X,
             codes,
