@@ -36,7 +36,7 @@ from crlearn.exceptions import AssumptionWarning, CorruptFileError
 from crlearn.result import Encoder, Result
 
 # What `n_latents` may be where it can be counted.
-COUNTED = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
+COUNTED = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None]
 # How pandas and polars name the types of columns that may hold text.
 _TEXT_DTYPES = ("object", "str", "string", "large_string", "categor", "enum")
 _MOST_LISTED = 8  # columns
@@ -242,6 +242,14 @@ class BaseCRL(TransformerMixin, BaseEstimator):
     def _in_shape(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return rows of numbers as the images they are."""
         return rows.reshape(len(rows), *self.sample_shape_) if self._allows_images else rows
+
+
+def counted(n_latents: int | str | None) -> int | str:
+    """Return `n_latents` of a class that counts latents by default.
+
+    None, the default in files of earlier versions, is "auto".
+    """
+    return "auto" if n_latents is None else n_latents
 
 
 def latents_of(model: Any, X: Any, y: Any = None, covariates: Any = None) -> Any:

@@ -136,6 +136,8 @@ def test_columns_of_a_matrix_are_numbered():
         (["a"], r"one entry for each of the 2 rows of X. 'covariate 0' has 1"),
         (["a", None], r"'covariate 0' is missing in 1 of 2 rows"),
         ([1.5, np.nan], r"missing in 1 of 2 rows"),
+        (pd.Series(["a", pd.NA], dtype="object"), r"'covariate 0' is missing in 1 of 2 rows"),
+        (pd.Series([1, None], dtype="Int64"), r"missing in 1 of 2 rows"),
         ([1.5, np.inf], r"must be finite"),
         ([1.5, "a"], r"all of one kind. Got 'a' beside numbers"),
         ({}, r"have no column"),

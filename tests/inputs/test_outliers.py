@@ -50,6 +50,18 @@ def test_rows_far_out_are_found(where: str, size: float, n_latents: int | None):
     assert (weights[~far] == 0).sum() <= 2
 
 
+@pytest.mark.parametrize("size", [1e60, 1e300])
+def test_no_row_is_too_far_out(size: float):
+    X, far = moved(clean(), "one feature", size)
+    weights = robust_distances(X, clean().y, N_LATENTS).weights()
+    assert (weights[far] == 0).all()
+    assert (weights[~far] == 0).sum() <= 2
+
+
+def test_rows_that_do_not_vary_are_not_far_out():
+    assert (robust_distances(np.ones((50, 3)), np.zeros(50, dtype=int)).weights() == 1).all()
+
+
 def test_measurement_noise_is_not_far_out():
     world: Any = make_broken(N_LATENTS, N_FEATURES, N_ROWS, broken="30% noise", random_state=0)
     for n_latents in (None, N_LATENTS):

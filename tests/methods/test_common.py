@@ -399,6 +399,14 @@ class TestBadInput:
         assert model.transform(X).shape[1] == 3
         assert np.isfinite(model.transform(X)).all()
 
+    def test_none_is_what_the_default_is(self, estimator: Any, world: Any):
+        if type(estimator)().n_latents != "auto":
+            pytest.skip("the number of latents is not counted by default")
+        y = labels_for(estimator, world, 3)
+        counted, default = (fresh(estimator, n_latents=n).fit(world.X, y) for n in (None, "auto"))
+        np.testing.assert_array_equal(counted.transform(world.X), default.transform(world.X))
+        assert counted.result_.checks == default.result_.checks
+
     def test_constant_column(self, estimator: Any, world: Any):
         X = world.X[::4].copy()
         X[:, 2] = 7.0

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from crlearn.graph import transitive_closure
-from crlearn.likelihood import Fit, Moments
-from crlearn.methods._interventional import doubt_check, visibility_check
+from crlearn.inputs import Environments
+from crlearn.likelihood import Dependence, Fit, Moments
+from crlearn.methods._interventional import doubt_check, fit_checks, visibility_check
+from crlearn.result import GoodnessOfFit
 
 LABELS = np.array(["control", "a", "b", "c"])
 
@@ -25,6 +29,20 @@ def test_shifts_and_other_covariances_are_visible():
 def test_environments_like_the_reference_are_named():
     rows = np.random.default_rng(1).standard_normal((1000, 2))
     assert check_of(rows[:500], 3 * rows[:500], rows[500:]) == (False, "a, c")
+
+
+@pytest.mark.parametrize("numbers", [None, np.array([0, 2, 3, 4])], ids=["all", "some"])
+def test_the_remedy_is_named_where_it_was_not_used(numbers: Any):
+    environments = Environments(
+        LABELS[:2], np.array([0, 0, 1, 1]), np.array([2, 2]), numbers=numbers
+    )
+    worst = Dependence(latent=0, environment=1, share=0.5, p_value=1e-9)
+    test = GoodnessOfFit(ratio=100.0, freedom=1, p_value=0.0)
+    fit = Fit(np.eye(1), ((),), 0.0, goodness_of_fit=test, dependence=worst)
+    (check,) = fit_checks("they fit", fit, environments, np.array([0, 1]))
+    assert not check.passed
+    assert "z0 in environment a" in check.detail
+    assert ("outliers='downweight'" in check.detail) == (numbers is None)
 
 
 def doubt(missing: float, weakest: float, n_latents: int = 3) -> bool | None:

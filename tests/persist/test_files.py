@@ -81,6 +81,15 @@ def test_parameters_that_the_class_has_no_more_are_left_out(tmp_path: Path):
     assert load(tmp_path / "f.crl").get_params() == {"n_latents": 2, "random_state": None}
 
 
+@pytest.mark.parametrize(
+    "name", ["MultiNodeCRL", "ObservationalCRL", "EmpiricalBayesCRL", "PCABaseline", "ICABaseline"]
+)
+def test_the_default_of_earlier_versions_is_read(name: str, tmp_path: Path):
+    record = {"class": name, "parameters": {"n_latents": None}, "fitted": {}}
+    write_record(tmp_path / "f.crl", kind="estimator", record=record)
+    assert load(tmp_path / "f.crl").get_params()["n_latents"] is None
+
+
 class TestHostileFiles:
     @pytest.fixture
     def good(self, tmp_path: Path) -> Path:

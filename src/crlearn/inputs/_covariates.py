@@ -129,7 +129,9 @@ def _read_column(name: str, values: Any, kind: Kind | None) -> Column:
 
 
 def _is_missing(entry: Any) -> bool:
-    return entry is None or entry == "" or entry != entry  # NaN differs from itself
+    itself = entry == entry  # NaN is not, and the NA of pandas says neither yes nor no
+    is_known = isinstance(itself, bool | np.bool_) and bool(itself)
+    return not is_known or entry is None or entry == ""
 
 
 def _is_label(entry: Any) -> bool:

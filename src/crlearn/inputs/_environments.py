@@ -63,12 +63,15 @@ class Environments:
         Rows of each environment.
     reference
         Position of the reference (observational) environment, or None.
+    numbers
+        Of the rows, as they were given; None: none was left out.
     """
 
     labels: NDArray[Any]
     codes: NDArray[np.intp]
     counts: NDArray[np.intp]
     reference: int | None = None
+    numbers: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -31,6 +31,7 @@ _CLOSE = 0.75  # share of the rows that covariances are taken of
 MOST_FAR_OUT = 0.05  # share of an environment's rows; the others say how heavy tails are
 _ROUNDS, _MOST_STEPS = 3, 20  # of directions; of covariances in them
 _ROWS_PER_DIRECTION = 10  # of a covariance
+_FARTHEST = 1e50  # in units of a column; values farther out count as this: squares are finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +119,7 @@ def _standardised(X: Matrix, codes: Codes) -> Matrix:
     scale = np.median(size, axis=0)
     # Half of the values of a column may be the same.
     scale = np.where(scale > 0, scale, size.mean(axis=0))
-    return rows / np.where(scale > 0, scale, 1.0)
+    return np.clip(rows / np.where(scale > 0, scale, 1.0), -_FARTHEST, _FARTHEST)
 
 
 def _directions(rows: Matrix) -> tuple[Matrix, int]:
@@ -139,7 +140,9 @@ def _beside(rows: Matrix, along: Matrix) -> Vector:
 
 def _mahalanobis(along: Matrix, groups: Sequence[Codes], near: Sequence[Codes]) -> Vector:
     """Return squared distances, with means and covariances of the near rows of environments."""
-    distances = np.empty(len(along))
+    distances = np.zeros(len(along))
+    if not along.shape[1]:  # the near rows are all the same
+        return distances
     for own, close in zip(groups, near, strict=True):
         centre = along[close].mean(axis=0)
         covariance = np.cov(along[close].T, bias=True).reshape(2 * (along.shape[1],))

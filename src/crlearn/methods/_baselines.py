@@ -16,7 +16,7 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from crlearn.base import COUNTED, BaseCRL
+from crlearn.base import COUNTED, BaseCRL, counted
 from crlearn.inputs import NumberOfLatents, components_of, resolve_n_latents
 from crlearn.result import Check, Guarantee, LinearDecoder, LinearEncoder, Result
 
@@ -88,8 +88,8 @@ class PCABaseline(BaseCRL):
     Parameters
     ----------
     n_latents
-        Number of components; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many
-        as stand out from it.
+        Number of components; ``"auto"`` or None: the rank of X, or, if noise fills all dimensions,
+        as many as stand out from it.
     random_state
         Not used; here for a common interface.
 
@@ -105,12 +105,12 @@ class PCABaseline(BaseCRL):
         "n_latents": COUNTED,
     }
 
-    def __init__(self, n_latents: int | str = "auto", *, random_state: Any = None) -> None:
+    def __init__(self, n_latents: int | str | None = "auto", *, random_state: Any = None) -> None:
         self.n_latents = n_latents
         self.random_state = random_state
 
     def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
-        return pca_baseline(X, self.n_latents)
+        return pca_baseline(X, counted(self.n_latents))
 
 
 class ICABaseline(BaseCRL):
@@ -122,8 +122,8 @@ class ICABaseline(BaseCRL):
     Parameters
     ----------
     n_latents
-        Number of components; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many
-        as stand out from it.
+        Number of components; ``"auto"`` or None: the rank of X, or, if noise fills all dimensions,
+        as many as stand out from it.
     contrast
         FastICA's measure of non-Gaussianity.
     max_iter
@@ -141,7 +141,7 @@ class ICABaseline(BaseCRL):
 
     def __init__(
         self,
-        n_latents: int | str = "auto",
+        n_latents: int | str | None = "auto",
         *,
         contrast: str = "logcosh",
         max_iter: int = 1000,
@@ -159,5 +159,9 @@ class ICABaseline(BaseCRL):
 
     def _algorithm(self, X: NDArray[np.floating], y: NDArray[Any] | None, seed: int) -> Result:
         return ica_baseline(
-            X, self.n_latents, contrast=self.contrast, max_iter=self.max_iter, seed=seed
+            X,
+            counted(self.n_latents),
+            contrast=self.contrast,
+            max_iter=self.max_iter,
+            seed=seed,
         )

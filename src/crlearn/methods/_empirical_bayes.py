@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.base import COUNTED
+from crlearn.base import COUNTED, counted
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.inputs import (
     Environments,
@@ -364,8 +364,8 @@ class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; ``"auto"``: that of the graph; without a graph the rank of X, or, if
-        noise fills all dimensions, as many as stand out from it.
+        Number of latents; ``"auto"`` or None: that of the graph; without a graph the rank of X, or,
+        if noise fills all dimensions, as many as stand out from it.
     graph
         ``graph[i, j]`` non-zero if latent i causes latent j, or a ``networkx.DiGraph``, whose
         nodes, if they are texts, name the latents.
@@ -423,7 +423,7 @@ class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
 
     def __init__(
         self,
-        n_latents: int | str = "auto",
+        n_latents: int | str | None = "auto",
         *,
         graph: Any = None,
         targets: Any = None,
@@ -494,7 +494,7 @@ class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
         given = None if isinstance(self.n_latents, str) else self.n_latents
         graph = None if self.graph is None else read_graph(self.graph, given)
         if self.targets is None:
-            n_latents = self.n_latents if graph is None else len(graph)
+            n_latents = counted(self.n_latents) if graph is None else len(graph)
             codes = environments.codes
             return denoised_span(X, n_latents, codes=codes, options=options, **measured)
         if graph is None:

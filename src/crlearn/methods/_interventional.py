@@ -59,7 +59,9 @@ def _p_value_of_equality(moments: Moments, e: int) -> float:
     return float(chi2.sf(together - apart, n + n * (n + 1) // 2))
 
 
-def fit_checks(name: str, fit: Fit, labels: NDArray[Any]) -> tuple[Check, ...]:
+def fit_checks(
+    name: str, fit: Fit, environments: Environments, order: NDArray[np.intp]
+) -> tuple[Check, ...]:
     """Check that the fitted model explains every environment, and say whose means are free."""
     test, worst = fit.goodness_of_fit, fit.dependence
     assert test is not None
@@ -69,7 +71,9 @@ def fit_checks(name: str, fit: Fit, labels: NDArray[Any]) -> tuple[Check, ...]:
         checks = [Check(name, fit.fits, detail)]
     else:
         fits = worst.p_value >= FITS or worst.share < _TOLERATED
-        left = _residuals_in_words(worst, labels) + ("" if fits else f"; {_REMEDY}, if that is why")
+        left = _residuals_in_words(worst, environments.labels[order])
+        if not fits and environments.numbers is None:
+            left += f"; {_REMEDY}, if that is why"
         said = f"linear mechanisms: {detail}; nonlinear ones were fitted, and {left}"
         checks = [Check(name, fits, said)]
     if fit.free_means:
@@ -106,10 +110,14 @@ def far_rows_check(
             for e, places in zip(order, far.places, strict=True)
         ]
     )
+    if environments.numbers is not None:
+        rows = environments.numbers[rows]
     rows.sort()
     listed = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
     said = f"{len(rows)} of {len(environments.codes)} fitted rows stand far out ({listed})"
-    without = f"another one; {_REMEDY}" if far.matter else "the same"
+    without = "another one" if far.matter else "the same"
+    if far.matter and environments.numbers is None:
+        without += f"; {_REMEDY}"
     return (Check(name, not far.matter, f"{said}; without them the answer is {without}"),)
 
 

@@ -141,7 +141,7 @@ def linear_intervention_crl(
             _coverage_check(covered, names),
             check_environment_sizes(environments, n),
             visibility_check(Moments.of(rows), labels),
-            *fit_checks("single-node interventions fit", fit, labels),
+            *fit_checks("single-node interventions fit", fit, environments, groups.order),
             *far_rows_check(fit, environments, groups.order),
             determination_check(n, alternatives),
             *doubt_check(fit, known | ~(covered & covered[:, None]), names),
@@ -294,7 +294,7 @@ class LinearInterventionCRL(MeasuredCRL):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **MeasuredCRL._parameter_constraints,
-        "n_latents": [*COUNTED, None],
+        "n_latents": COUNTED,
         "interventions": [StrOptions({"hard", "soft"})],
         "mechanisms": [StrOptions({"auto", "linear", "nonlinear"})],
         "noise": [StrOptions({"auto", "gaussian", "poisson", "none"})],
@@ -324,8 +324,13 @@ class LinearInterventionCRL(MeasuredCRL):
         self.random_state = random_state
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
+        return self._algorithm_on_some(X, y, seed, None)
+
+    def _algorithm_on_some(
+        self, X: Matrix, y: NDArray[Any] | None, seed: int, numbers: NDArray[np.intp] | None
+    ) -> Result:
         assert y is not None
-        environments = read_environments(y, self.reference)
+        environments = replace(read_environments(y, self.reference), numbers=numbers)
         return linear_intervention_crl(
             X,
             environments,

@@ -32,13 +32,14 @@ interventions, NeurIPS 2024.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import StrOptions
 
-from crlearn.base import COUNTED
+from crlearn.base import COUNTED, counted
 from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
@@ -119,7 +120,7 @@ def multi_node_crl(
             reference_of(environments)[1],
             check_environment_sizes(environments, signal.n_latents),
             visibility_check(Moments.of(rows), labels),
-            *fit_checks("interventions on sets of latents fit", fit, labels),
+            *fit_checks("interventions on sets of latents fit", fit, environments, order),
             *far_rows_check(fit, environments, order),
             determination_check(signal.n_latents, alternatives),
             *doubt_check(fit, known, None),
@@ -144,8 +145,8 @@ class MultiNodeCRL(MeasuredCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many as
-        stand out from it.
+        Number of latents; ``"auto"`` or None: the rank of X, or, if noise fills all dimensions, as
+        many as stand out from it.
     interventions
         ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
         be recovered then.
@@ -185,7 +186,7 @@ class MultiNodeCRL(MeasuredCRL):
 
     def __init__(
         self,
-        n_latents: int | str = "auto",
+        n_latents: int | str | None = "auto",
         *,
         interventions: str = "hard",
         mechanisms: str = "auto",
@@ -203,12 +204,17 @@ class MultiNodeCRL(MeasuredCRL):
         self.random_state = random_state
 
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
+        return self._algorithm_on_some(X, y, seed, None)
+
+    def _algorithm_on_some(
+        self, X: Matrix, y: NDArray[Any] | None, seed: int, numbers: NDArray[np.intp] | None
+    ) -> Result:
         assert y is not None
-        environments = read_environments(y, self.reference)
+        environments = replace(read_environments(y, self.reference), numbers=numbers)
         return multi_node_crl(
             X,
             environments,
-            self.n_latents,
+            counted(self.n_latents),
             interventions=self.interventions,  # type: ignore[arg-type]
             mechanisms=self.mechanisms,  # type: ignore[arg-type]
             noise=self.noise,  # type: ignore[arg-type]

@@ -102,6 +102,23 @@ def test_the_failed_check_names_the_remedy():
     assert "outliers='downweight' leaves rows far out aside" in said
 
 
+@pytest.mark.parametrize("kind", ["single-node", "multi-node"])
+def test_rows_are_named_as_they_were_given(kind: Any):
+    """Ten rows are left out; too many to be left out lie far out in an environment."""
+    clean = world(kind)
+    X, rng = np.array(clean.X), np.random.default_rng(0)
+    moved = np.flatnonzero(clean.y == 1)[::10]
+    away = rng.standard_normal((len(moved), 3)) * clean.truth.Z.std(axis=0)
+    X[moved] += 20 * away @ clean.truth.mixing.matrix.T
+    first = np.flatnonzero(clean.y == 0)[:10]
+    X[first] += 1000 * X.std(axis=0)
+    said = warnings_of(
+        replace(clean, X=X), kind, outliers="downweight", mechanisms="linear", noise="none"
+    )
+    assert f"fitted rows stand far out ({', '.join(map(str, moved[:8]))}, ...)" in said
+    assert "without them the answer is another one)" in said
+
+
 def test_effects_are_those_of_the_rows_that_are_kept():
     batches = world(broken="known batches")
     X = np.array(batches.X)
@@ -143,6 +160,16 @@ class TestObservational:
         scores = [evaluate(each, clean)["layer_recovery"] for each in (model, plain)]
         assert scores[0] == pytest.approx(scores[1], abs=0.02)
         assert 4 <= (model.result_.details["weights"] == 0).sum() <= 10
+
+    @pytest.mark.parametrize("noise", ["none", "gaussian"])
+    def test_a_row_without_finite_noises_is_far_out(self, noise: str):
+        X = self.data().X
+        model = ObservationalCRL(
+            2, noise=noise, outliers="downweight", n_starts=2, random_state=0
+        ).fit(np.vstack([X, np.full((1, X.shape[1]), 1e60)]))
+        weights = model.result_.details["weights"]
+        assert weights[-1] == 0
+        assert (weights == 0).sum() <= 10
 
     def test_known_batches(self):
         batches = self.data("known batches")
@@ -205,6 +232,20 @@ class TestTransform:
         )
         weights = again.result_.details["weights"]
         assert np.array_equal(weights, model.result_.details["weights"])
+
+
+@pytest.mark.parametrize("outliers", ["keep", "downweight"])
+def test_rows_that_do_not_vary(outliers: Any):
+    with pytest.raises(ValueError, match="All columns of X are constant"):
+        ObservationalCRL(2, outliers=outliers).fit(np.ones((50, 3)))
+
+
+@pytest.mark.parametrize("outliers", ["keep", "downweight"])
+def test_labels_of_several_kinds(outliers: str):
+    batches = world(broken="known batches")
+    labels = np.array([0, "a", 2, 3.5], dtype=object)[batches.y]
+    with pytest.raises(ValueError, match="y must hold labels of one kind"):
+        fitted(replace(batches, y=labels), "single-node", outliers=outliers)
 
 
 def test_a_parameter_that_is_neither():

@@ -21,6 +21,7 @@ from crlearn.inputs import (
     MOST_FAR_OUT,
     CovariateEffects,
     read_covariates,
+    read_environments,
     robust_distances,
     without_effects,
 )
@@ -104,6 +105,20 @@ def _weights_check(weights: NDArray[np.floating], codes: NDArray[np.intp]) -> Ch
     )
 
 
+def _weights_by_noises(
+    noise_encoder: Encoder, adjusted: Adjusted, codes: NDArray[np.intp]
+) -> NDArray[np.floating]:
+    """Return 0 for rows that have weight 0 already, and for those whose noises stand far out.
+
+    Rows too far out for the mechanisms have no finite noises.
+    """
+    weights, near = np.zeros(len(adjusted.rows)), np.flatnonzero(adjusted.kept)
+    noises = noise_encoder(adjusted.rows[near])
+    told = np.isfinite(noises).all(axis=1)
+    weights[near[told]] = robust_distances(noises[told], codes[near[told]]).weights()
+    return weights
+
+
 class AdjustedCRL(BaseCRL):
     """Base class of estimators that take covariates, with a parameter `outliers`.
 
@@ -140,7 +155,7 @@ class AdjustedCRL(BaseCRL):
         if covariates is None and self.outliers == "keep":
             return self._algorithm(X, y, seed)
         labels = y if self._requires_y and y is not None else np.zeros(len(X), dtype=int)
-        codes = np.unique(labels, return_inverse=True)[1]
+        codes = read_environments(labels, fewest=1).codes
         found = adjust(
             X,
             codes,
@@ -166,7 +181,18 @@ class AdjustedCRL(BaseCRL):
 
     def _on_kept(self, adjusted: Adjusted, y: NDArray[Any] | None, seed: int) -> Result:
         kept = adjusted.kept
-        return self._algorithm(adjusted.rows[kept], None if y is None else y[kept], seed)
+        numbers = None if adjusted.weights is None else np.flatnonzero(kept)
+        some = None if y is None else y[kept]
+        return self._algorithm_on_some(adjusted.rows[kept], some, seed, numbers)
+
+    def _algorithm_on_some(
+        self, X: Matrix, y: NDArray[Any] | None, seed: int, numbers: NDArray[np.intp] | None
+    ) -> Result:
+        """Return the result of the method on the rows that are left, for what it says of them.
+
+        `numbers` are those of the rows as the user gave them; None: none was to be left out.
+        """
+        return self._algorithm(X, y, seed)
 
     def _judged_by_noises(
         self, adjusted: Adjusted, codes: NDArray[np.intp], y: NDArray[Any] | None, seed: int
@@ -185,8 +211,7 @@ class AdjustedCRL(BaseCRL):
         for _ in range(_MOST_FITS):
             result = self._on_kept(weighed, y, seed)
             assert result.noise_encoder is not None
-            noises = result.noise_encoder(weighed.rows)
-            weights = robust_distances(noises, codes).weights() * outside
+            weights = _weights_by_noises(result.noise_encoder, adjusted, codes)
             if np.array_equal(weights > 0, weighed.kept):
                 break
             weighed = replace(weighed, weights=weights)

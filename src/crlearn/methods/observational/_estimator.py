@@ -43,7 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from crlearn.base import COUNTED
+from crlearn.base import COUNTED, counted
 from crlearn.inputs import (
     NoiseName,
     NumberOfLatents,
@@ -257,8 +257,8 @@ class ObservationalCRL(AdjustedCRL):
     Parameters
     ----------
     n_latents
-        Number of latents; ``"auto"``: the rank of X, or, if noise fills all dimensions, as many as
-        stand out from it.
+        Number of latents; ``"auto"`` or None: the rank of X, or, if noise fills all dimensions, as
+        many as stand out from it.
     noise
         Of the features: ``"gaussian"``, independent, with a variance of its own for each feature
         (alike in all, if features are few); ``"poisson"``: X are counts, whose rates are linear in
@@ -299,7 +299,7 @@ class ObservationalCRL(AdjustedCRL):
 
     def __init__(
         self,
-        n_latents: int | str = "auto",
+        n_latents: int | str | None = "auto",
         *,
         noise: str = "auto",
         init: ArrayLike | None = None,
@@ -342,7 +342,7 @@ class ObservationalCRL(AdjustedCRL):
         init = None if self.init is None else np.asarray(self.init, dtype=float)
         result = observational_crl(
             X,
-            self.n_latents,
+            counted(self.n_latents),
             noise=self.noise,  # type: ignore[arg-type]
             init=init,
             n_starts=self.n_starts,
