@@ -8,10 +8,10 @@ import crlearn.inputs._factors as factors_module
 from crlearn.inputs import Scaling
 from crlearn.inputs._factors import (
     Covariances,
-    can_tell_noise,
     find_factors,
     find_factors_in_noise,
 )
+from crlearn.inputs._span import can_tell_noise
 
 N_ROWS = 4000
 

@@ -36,11 +36,10 @@ from crlearn.inputs._factors import (
     MOST_ENTRIES,
     Covariances,
     Factors,
-    can_tell_noise,
     find_factors,
     in_units,
 )
-from crlearn.inputs._span import Rank, Scaling, components_of
+from crlearn.inputs._span import Rank, Scaling, can_tell_noise, components_of
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
@@ -155,7 +154,7 @@ def count_latents(
     """
     if rank is None:
         rank = components_of(X, None)[1]
-    if rank.stands_out:
+    if rank.is_low:
         return _exact(rank)
     if features is None:
         features = _some_features(X, np.zeros(len(X), dtype=np.intp) if codes is None else codes)
@@ -164,6 +163,8 @@ def count_latents(
     n, steps = shared.first_noise(likely, most)
     many = 2 * most >= shared.n_features
     explained = n <= most
+    if rank.stands_out and not explained:
+        return _exact(rank)
     if refuse and many and not explained:
         raise IdentifiabilityError(_REFUSAL.format(most=most, n_features=shared.n_features))
     if not explained or (n == 0 and not many):
@@ -298,6 +299,9 @@ class _Shared:
         chosen = chosen[covariances.variances[chosen] > RANK_TOLERANCE**2]
         if len(chosen) < covariances.n_features:
             covariances = covariances.of_features(chosen)
+        independent = covariances.independent()
+        if not independent.all():
+            covariances = covariances.of_features(np.flatnonzero(independent))
         assert covariances.pooled is not None
         return cls(covariances, in_units(covariances.pooled, covariances.variances))
 

@@ -25,9 +25,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr
 from scipy.stats import chi2
 
-from crlearn.inputs._span import Scaling, blocks
+from crlearn.inputs._components import RANK_TOLERANCE
+from crlearn.inputs._span import Scaling, blocks, can_tell_noise
 from crlearn.result import Check, LinearEncoder
 
 Matrix = NDArray[np.floating]
@@ -108,11 +110,6 @@ class Factors:
             p_value < _LEVEL,
             f"likelihood ratio to one latent less {ratio:.0f}, p = {p_value:.2g}",
         )
-
-
-def can_tell_noise(n_features: int, n_latents: int) -> bool:
-    """Whether the covariance of features has more entries than factors and variances need."""
-    return (n_features - n_latents) ** 2 > n_features + n_latents
 
 
 def find_factors(
@@ -249,6 +246,19 @@ class Covariances:
     def pooled(self) -> Matrix | None:
         """The matrix of all environments together, if there are matrices."""
         return None if self.matrices is None else np.tensordot(self.shares, self.matrices, 1)
+
+    def independent(self) -> NDArray[np.bool_]:
+        """Return features of which none is an exact combination of others; all if they are many.
+
+        Of those that combine to nothing the one is left out that has the largest share in it: a
+        total, not one of its parts.
+        """
+        kept = np.ones(self.n_features, dtype=bool)
+        if self.pooled is not None:
+            values, axes = np.linalg.eigh(in_units(self.pooled, self.variances))
+            nothing = axes[:, values < RANK_TOLERANCE**2 * values[-1]]
+            kept[qr(nothing.T, mode="r", pivoting=True)[1][: nothing.shape[1]]] = False
+        return kept
 
     def plus(self, added: Matrix) -> Covariances:
         """Return them with so much more variance of each feature, ``(E, d)``."""

@@ -86,9 +86,9 @@ def read_signal(
     span, rank, checks = components_of(X, given, columns.scaling)
     details: Mapping[str, Any] = {}
     factors: Factors | None = None
-    if given is None and (n_latents is not None or not rank.stands_out):
+    if given is None and (n_latents is not None or not rank.is_low):
         from_targets = n_latents is None
-        is_alike = noise != "poisson" and not rank.stands_out
+        is_alike = noise != "poisson" and not rank.is_low
         count = count_latents(
             X,
             rank=rank,
@@ -146,7 +146,7 @@ def _read(
 
 
 def _has_noise(rank: Rank, n_latents: int) -> bool:
-    return rank.value > n_latents and not rank.stands_out
+    return rank.value > n_latents and not rank.is_low
 
 
 def _no_noise_to_tell(rank: Rank, n_latents: int) -> Check:

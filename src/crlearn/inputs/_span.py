@@ -128,6 +128,11 @@ def check_columns(
     return rank_of(variances), (_variation_check(scaling),)
 
 
+def can_tell_noise(n_features: int, n_latents: int) -> bool:
+    """Whether the covariance of features has more entries than factors and variances need."""
+    return (n_features - n_latents) ** 2 > n_features + n_latents
+
+
 @dataclass(frozen=True)
 class Rank:
     """How many dimensions X fills, and how much of it lies outside the leading ones.
@@ -155,6 +160,11 @@ class Rank:
     def stands_out(self) -> bool:
         """Whether the columns are exact combinations of fewer latents."""
         return self.value < min(self.n_varying, self.n_rows - 1, len(self.variances))
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it stands out, and so clearly that noise beside a few totals is no reason."""
+        return self.stands_out and can_tell_noise(self.n_varying, self.value)
 
     def check(self, n_latents: int) -> Check:
         """Check that X is an exact mixture of so many latents, or one with harmless noise."""
