@@ -70,7 +70,7 @@ def test_a_likely_number_in_one_environment():
 
 
 def test_columns_that_only_differ_between_environments():
-    world = make_noisy_interventional(3, 20, 1000, share=0.3, random_state=0)
+    world: Any = make_noisy_interventional(3, 20, 1000, share=0.3, random_state=0)
     X = np.column_stack([world.X, world.y])
     assert count_latents(X, world.y).value == 3
 

@@ -47,6 +47,15 @@ def test_noise_is_measured_where_x_fills_all_dimensions():
     assert all(check.passed for check in found.checks)
 
 
+@pytest.mark.parametrize("n_latents", [3, None, "auto"])
+def test_columns_that_only_differ_between_environments_are_left_out(n_latents: Any):
+    X, environments = world(0.3), read_environments(CODES)
+    found: Any = read_signal(np.column_stack([CODES, X]), environments, n_latents, 3)
+    without: Any = read_signal(X, environments, n_latents, 3)
+    assert (found.encoder.matrix[:, 0] == 0).all()
+    np.testing.assert_allclose(found.feature_noise, np.insert(without.feature_noise, 0, 0.0))
+
+
 def test_noise_may_be_left_in():
     found = signal(0.3, noise="none")
     assert found.noise is None

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crlearn.inputs._components import RANK_TOLERANCE
 from crlearn.inputs._count import NumberOfLatents, count_latents
 from crlearn.inputs._environments import Environments
 from crlearn.inputs._factors import Covariances, Factors, find_factors
@@ -108,7 +109,7 @@ def read_signal(
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """X, its units, and the covariances of the columns that vary."""
+    """X, its units, and the covariances of the columns that vary inside environments."""
 
     X: Matrix
     environments: Environments
@@ -116,13 +117,20 @@ class _Columns:
 
     @cached_property
     def covariances(self) -> Covariances:
-        return Covariances.of_columns(self.X, self.environments.codes, self.scaling)
+        return self._found[0]
 
     @property
-    def parts(self) -> list[Matrix]:
-        """Rows of each environment, without columns that do not vary."""
-        varying, codes = ~self.scaling.constant, self.environments.codes
-        return [self.X[codes == e][:, varying] for e in range(len(self.environments))]
+    def inside(self) -> NDArray[np.bool_]:
+        """Which columns vary inside environments."""
+        return self._found[1]
+
+    @cached_property
+    def _found(self) -> tuple[Covariances, NDArray[np.bool_]]:
+        found = Covariances.of_columns(self.X, self.environments.codes, self.scaling)
+        inside = ~self.scaling.constant
+        vary = found.variances > RANK_TOLERANCE**2
+        inside[inside] = vary
+        return found if vary.all() else found.of_features(np.flatnonzero(vary)), inside
 
 
 def _read(
@@ -135,7 +143,7 @@ def _read(
 ) -> Signal:
     n = span.n_latents
     if noise == "poisson":
-        return _behind_noise(columns, checks, _poisson(columns.parts, n))
+        return _behind_noise(columns, checks, _poisson(columns, n))
     if noise == "none" or not _has_noise(rank, n):
         if noise == "gaussian":
             checks = (*checks, _no_noise_to_tell(rank, n))
@@ -159,11 +167,12 @@ def _no_noise_to_tell(rank: Rank, n_latents: int) -> Check:
 
 
 class _Noise(NamedTuple):
-    """Factors of features that were divided by `unit`, and their noise in each environment.
+    """Factors of some columns that were divided by `unit`, and their noise in each environment.
 
     `whole` is the covariance of all rows along the factors, noise and all.
     """
 
+    columns: NDArray[np.bool_]
     unit: NDArray[np.floating]
     factors: Factors
     whole: Matrix
@@ -173,8 +182,7 @@ class _Noise(NamedTuple):
 
 def _gaussian(columns: _Columns, n_latents: int, factors: Factors | None) -> _Noise:
     """Find noise that has one variance for each feature, the same in all environments."""
-    covariances, scaling = columns.covariances, columns.scaling
-    unit = scaling.scale[~scaling.constant]
+    covariances, unit = columns.covariances, columns.scaling.scale[columns.inside]
     if factors is None:
         factors = find_factors(covariances, n_latents, unit)
     checks = [factors.independence_check()]
@@ -183,12 +191,13 @@ def _gaussian(columns: _Columns, n_latents: int, factors: Factors | None) -> _No
         checks.append(factors.visibility_check(fewer))
     whole = covariances.along(factors.encoder.matrix.T)
     noise = np.broadcast_to(np.eye(n_latents), (len(covariances.sizes), n_latents, n_latents))
-    return _Noise(unit, factors, whole, noise, tuple(checks))
+    return _Noise(columns.inside, unit, factors, whole, noise, tuple(checks))
 
 
-def _poisson(parts: list[Matrix], n_latents: int) -> _Noise:
+def _poisson(columns: _Columns, n_latents: int) -> _Noise:
     """Find factors behind noise whose variance is the mean of a feature in an environment."""
-    counts = Counts.of(parts)
+    varying, codes = ~columns.scaling.constant, columns.environments.codes
+    counts = Counts.of([columns.X[codes == e][:, varying] for e in np.unique(codes)])
     factors = counts.factors(n_latents)
     checks = [counts.dispersion_check(factors.span)]
     if n_latents < len(counts.unit):
@@ -197,22 +206,21 @@ def _poisson(parts: list[Matrix], n_latents: int) -> _Noise:
         checks.append(factors.visibility_check(counts.factors(n_latents - 1)))
     whole = counts.measured.along(factors.encoder.matrix.T)
     noise = counts.noise_along(factors.span)
-    return _Noise(counts.unit, factors, whole, noise, tuple(checks))
+    return _Noise(varying, counts.unit, factors, whole, noise, tuple(checks))
 
 
 def _behind_noise(columns: _Columns, checks: tuple[Check, ...], found: _Noise) -> Signal:
-    unit, factors, whole, noise, noise_checks = found
-    scaling, n_features = columns.scaling, columns.X.shape[1]
-    varying = ~scaling.constant
+    chosen, unit, factors, whole, noise, noise_checks = found
+    n_features = columns.X.shape[1]
     values, axes = np.linalg.eigh(whole)
     signal = np.maximum(values - 1, _WEAKEST * values.max())
     whiten = axes.T / np.sqrt(signal)[:, None]
     matrix = np.zeros((len(values), n_features))
-    matrix[:, varying] = whiten @ factors.encoder.matrix / unit
+    matrix[:, chosen] = whiten @ factors.encoder.matrix / unit
     feature_noise = np.zeros(n_features)
-    feature_noise[varying] = np.sqrt(factors.noise) * unit
+    feature_noise[chosen] = np.sqrt(factors.noise) * unit
     return Signal(
-        LinearEncoder(matrix, scaling.mean),
+        LinearEncoder(matrix, columns.scaling.mean),
         (*checks, *noise_checks),
         whiten @ noise @ whiten.T,
         feature_noise,
