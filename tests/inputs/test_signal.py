@@ -56,6 +56,31 @@ def test_columns_that_only_differ_between_environments_are_left_out(n_latents: A
     np.testing.assert_allclose(found.feature_noise, np.insert(without.feature_noise, 0, 0.0))
 
 
+@pytest.mark.parametrize("n_latents", [3, "auto"])
+def test_totals_and_repeated_columns_make_no_exact_mixture(n_latents: Any):
+    """Sums of noisy columns have no noise of their own: one of those that combine is left out."""
+    X = world(0.3)
+    wider = np.column_stack([X, X[:, 4], X[:, :10].sum(axis=1)])
+    found = read_signal(wider, read_environments(CODES), n_latents, 2)
+    without = read_signal(X, read_environments(CODES), n_latents, 2)
+    assert found.n_latents == without.n_latents
+    assert all(check.passed for check in found.checks)
+    said = next(check for check in found.checks if check.name == "columns have noise of their own")
+    assert "2 of 13 columns" in said.detail
+    assert found.encoder.matrix[:, 12].tolist() == [0, 0, 0]
+    assert (found.encoder.matrix[:, [4, 11]] == 0).all(axis=0).sum() == 1
+    agreement = np.corrcoef(found.encoder(wider).T, without.encoder(X).T)[:3, 3:]
+    np.testing.assert_allclose(np.abs(agreement).max(axis=0), 1, atol=1e-6)
+
+
+def test_exact_mixtures_of_nearly_as_many_latents_as_columns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 8)) @ rng.normal(size=(8, 10))
+    found = read_signal(X, read_environments(CODES), "auto", 2)
+    assert found.n_latents == 8
+    assert found.noise is None
+
+
 def test_noise_may_be_left_in():
     found = signal(0.3, noise="none")
     assert found.noise is None

@@ -163,7 +163,7 @@ def count_latents(
     n, steps = shared.first_noise(likely, most)
     many = 2 * most >= shared.n_features
     explained = n <= most
-    if rank.stands_out and not explained:
+    if rank.stands_out and not (explained and shared.prefers(n)):
         return _exact(rank)
     if refuse and many and not explained:
         raise IdentifiabilityError(_REFUSAL.format(most=most, n_features=shared.n_features))
@@ -293,15 +293,12 @@ class _Shared:
 
     @classmethod
     def of(cls, covariances: Covariances) -> _Shared:
-        """Take features that vary inside environments; some of them, if they are too many."""
+        """Take informative features; some of them, if they are too many."""
         sizes = covariances.sizes
         chosen = _spread(covariances.n_features, int(sizes.sum()), len(sizes))
-        chosen = chosen[covariances.variances[chosen] > RANK_TOLERANCE**2]
         if len(chosen) < covariances.n_features:
             covariances = covariances.of_features(chosen)
-        independent = covariances.independent()
-        if not independent.all():
-            covariances = covariances.of_features(np.flatnonzero(independent))
+        covariances = covariances.of_informative()
         assert covariances.pooled is not None
         return cls(covariances, in_units(covariances.pooled, covariances.variances))
 
@@ -357,6 +354,13 @@ class _Shared:
                 break
             k += 1
         return steps, factors
+
+    def prefers(self, k: int) -> bool:
+        """Whether so many factors are a better model than any covariance (BIC, Schwarz 1978)."""
+        d, sizes = self.n_features, self.covariances.sizes
+        left = np.linalg.eigvalsh(in_units(self.correlations, self._noise_beside(k)))[: d - k]
+        n_rows, saved = sizes.sum() - len(sizes), ((d - k) ** 2 - d - k) // 2
+        return bool(n_rows * (left - np.log(left) - 1).sum() < saved * np.log(n_rows))
 
     def _noise_beside(self, k: int) -> Vector:
         """Return the most likely variances of the noise if there are k factors."""

@@ -247,18 +247,26 @@ class Covariances:
         """The matrix of all environments together, if there are matrices."""
         return None if self.matrices is None else np.tensordot(self.shares, self.matrices, 1)
 
-    def independent(self) -> NDArray[np.bool_]:
-        """Return features of which none is an exact combination of others; all if they are many.
+    def informative(self) -> NDArray[np.bool_]:
+        """Return features that vary inside, and of which none is an exact combination of others.
 
         Of those that combine to nothing the one is left out that has the largest share in it: a
-        total, not one of its parts.
+        total, not one of its parts. Where features are too many for matrices that is not looked at.
         """
-        kept = np.ones(self.n_features, dtype=bool)
+        kept = self.variances > RANK_TOLERANCE**2
         if self.pooled is not None:
-            values, axes = np.linalg.eigh(in_units(self.pooled, self.variances))
-            nothing = axes[:, values < RANK_TOLERANCE**2 * values[-1]]
-            kept[qr(nothing.T, mode="r", pivoting=True)[1][: nothing.shape[1]]] = False
+            among = np.flatnonzero(kept)
+            correlations = in_units(self.pooled[among[:, None], among], self.variances[among])
+            values, axes = np.linalg.eigh(correlations)
+            nothing = axes[:, values < RANK_TOLERANCE**2 * values.max(initial=0.0)]
+            *_, by_share = qr(nothing.T, mode="economic", pivoting=True)
+            kept[among[by_share[: nothing.shape[1]]]] = False
         return kept
+
+    def of_informative(self) -> Covariances:
+        """Return those of the features that are informative."""
+        kept = self.informative()
+        return self if kept.all() else self.of_features(np.flatnonzero(kept))
 
     def plus(self, added: Matrix) -> Covariances:
         """Return them with so much more variance of each feature, ``(E, d)``."""

@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.inputs._components import RANK_TOLERANCE
 from crlearn.inputs._count import NumberOfLatents, count_latents
 from crlearn.inputs._environments import Environments
 from crlearn.inputs._factors import Covariances, Factors, find_factors
 from crlearn.inputs._poisson import Counts, are_counts, check_counts
-from crlearn.inputs._span import Rank, Scaling, components_of
+from crlearn.inputs._span import Rank, Scaling, components_of, some_columns
 from crlearn.result import Check, LinearEncoder
 
 Matrix = NDArray[np.floating]
@@ -109,7 +108,7 @@ def read_signal(
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """X, its units, and the covariances of the columns that vary inside environments."""
+    """X, its units, and the covariances of its informative columns."""
 
     X: Matrix
     environments: Environments
@@ -121,16 +120,15 @@ class _Columns:
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """Which columns vary inside environments."""
+        """Which columns vary inside environments, and are no combinations of others."""
         return self._found[1]
 
     @cached_property
     def _found(self) -> tuple[Covariances, NDArray[np.bool_]]:
         found = Covariances.of_columns(self.X, self.environments.codes, self.scaling)
         inside = ~self.scaling.constant
-        vary = found.variances > RANK_TOLERANCE**2
-        inside[inside] = vary
-        return found if vary.all() else found.of_features(np.flatnonzero(vary)), inside
+        inside[inside] = found.informative()
+        return found.of_informative(), inside
 
 
 def _read(
@@ -196,8 +194,8 @@ def _gaussian(columns: _Columns, n_latents: int, factors: Factors | None) -> _No
 
 def _poisson(columns: _Columns, n_latents: int) -> _Noise:
     """Find factors behind noise whose variance is the mean of a feature in an environment."""
-    varying, codes = ~columns.scaling.constant, columns.environments.codes
-    counts = Counts.of([columns.X[codes == e][:, varying] for e in np.unique(codes)])
+    chosen, codes = columns.inside, columns.environments.codes
+    counts = Counts.of([columns.X[codes == e][:, chosen] for e in np.unique(codes)])
     factors = counts.factors(n_latents)
     checks = [counts.dispersion_check(factors.span)]
     if n_latents < len(counts.unit):
@@ -206,7 +204,7 @@ def _poisson(columns: _Columns, n_latents: int) -> _Noise:
         checks.append(factors.visibility_check(counts.factors(n_latents - 1)))
     whole = counts.measured.along(factors.encoder.matrix.T)
     noise = counts.noise_along(factors.span)
-    return _Noise(varying, counts.unit, factors, whole, noise, tuple(checks))
+    return _Noise(chosen, counts.unit, factors, whole, noise, tuple(checks))
 
 
 def _behind_noise(columns: _Columns, checks: tuple[Check, ...], found: _Noise) -> Signal:
@@ -219,6 +217,13 @@ def _behind_noise(columns: _Columns, checks: tuple[Check, ...], found: _Noise) -
     matrix[:, chosen] = whiten @ factors.encoder.matrix / unit
     feature_noise = np.zeros(n_features)
     feature_noise[chosen] = np.sqrt(factors.noise) * unit
+    left_out = np.flatnonzero(~chosen & ~columns.scaling.constant)
+    if len(left_out):
+        said = (
+            f"{some_columns(left_out, n_features)} do not vary inside environments or are exact "
+            "combinations of others, and are left out"
+        )
+        checks = (*checks, Check("columns have noise of their own", True, said))
     return Signal(
         LinearEncoder(matrix, columns.scaling.mean),
         (*checks, *noise_checks),

@@ -193,17 +193,18 @@ def _variation_check(scaling: Scaling) -> Check:
         return Check(
             name,
             False,
-            f"{_some_columns(hidden, n_columns)} vary so little beside an offset that rounding "
+            f"{some_columns(hidden, n_columns)} vary so little beside an offset that rounding "
             "errors count for variation: subtract the offset where the numbers come from",
         )
     constant = np.flatnonzero(scaling.constant)
     if len(constant):
-        detail = f"{_some_columns(constant, n_columns)} are constant, carry nothing and are dropped"
+        detail = f"{some_columns(constant, n_columns)} are constant, carry nothing and are dropped"
         return Check(name, True, detail)
     return Check(name, True, f"all {n_columns} columns of X do")
 
 
-def _some_columns(positions: NDArray[np.intp], n_columns: int) -> str:
+def some_columns(positions: NDArray[np.intp], n_columns: int) -> str:
+    """Return how many columns there are at these positions, and where."""
     listed = ", ".join(map(str, positions[:_MOST_LISTED]))
     more = ", ..." if len(positions) > _MOST_LISTED else ""
     return f"{len(positions)} of {n_columns} columns of X (at {listed}{more}, from 0)"
