@@ -100,6 +100,13 @@ def test_too_many_labels_are_refused():
         without_effects(measured(), CODES, columns(plate=np.arange(N_ROWS)))
 
 
+def test_far_too_many_labels_are_refused_before_they_fill_the_memory():
+    n_rows = 200_000
+    totals = read_covariates({"total": np.arange(n_rows)}, n_rows)
+    with pytest.raises(ValueError, match="'total' has 200000 labels"):
+        without_effects(np.zeros((n_rows, 1)), np.arange(n_rows) % 2, totals)
+
+
 @pytest.mark.parametrize(
     ("given", "labels"),
     [

@@ -216,6 +216,9 @@ def without_effects(
     """
     chosen = np.ones(len(X), dtype=bool) if chosen is None else chosen
     labels = tuple(column.labels for column in columns)
+    for column in columns:
+        if column.labels:
+            _refuse_too_many(columns, _least_lost(column.values[chosen], codes[chosen]))
     C = _regressors(columns, labels)
     means, units = C.mean(axis=0), C.std(axis=0)
     units = np.where(units > _RANK * np.abs(C).max(axis=0), units, np.inf)
@@ -247,6 +250,16 @@ def _centred(values: Matrix, codes: Codes) -> Matrix:
     sums = np.zeros((len(counts), values.shape[1]))
     np.add.at(sums, codes, values)
     return values - (sums / np.maximum(counts, 1)[:, None])[codes]
+
+
+def _least_lost(labels: NDArray[Any], codes: Codes) -> NDArray[np.floating]:
+    """Return which share of what varies in each environment effects of labels take off at least.
+
+    A label takes off as much as one row, shared by all rows that have it, and the mean of an
+    environment, which is taken off anyway, is at most one of these. No matrix of labels is needed.
+    """
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return (np.bincount(codes, weights=1 / counts[places]) - 1) / np.bincount(codes)
 
 
 def _refuse_too_many(columns: Sequence[Column], lost: NDArray[np.floating]) -> None:
