@@ -172,6 +172,16 @@ def test_other_covariates_than_those_of_the_fit_are_refused(given: Any, words: s
         effects(given, 1)
 
 
+@pytest.mark.parametrize(("fitted", "given"), [(bool, int), (int, bool), (bool, float)])
+def test_truth_values_are_the_numbers_that_they_equal(fitted: Any, given: Any):
+    treated = BATCH == "b"
+    _, effects, _ = without_effects(measured(), CODES, columns(treated=treated.astype(fitted)))
+    same = effects({"treated": treated.astype(given)}, N_ROWS)
+    assert same == pytest.approx(effects({"treated": treated.astype(fitted)}, N_ROWS))
+    with pytest.raises(ValueError, match=r"labels that fit has not seen.*: 2"):
+        effects({"treated": [2]}, 1)
+
+
 def test_columns_are_found_by_name_or_place():
     _, effects, _ = without_effects(measured(), CODES, columns(batch=BATCH, age=AGE))
     expected = effects({"batch": ["a"], "age": [30.0]}, 1)

@@ -28,6 +28,7 @@ _MOST_LISTED = 8
 _RANK = 1e-9  # singular values of regressors in units of their sd
 _LEVEL = 1e-3  # p-value below which effects differ between environments
 _MOST_DIRECTIONS, _MOST_EFFECTS = 10, 2000  # of X in which that is looked for; on all of these
+_EQUAL = {"False": "0", "True": "1", "0": "False", "1": "True"}  # truth values, and numbers
 _ADVICE = (
     "give one label or number a row and column, as an array, a dictionary of columns or a data "
     "frame"
@@ -50,13 +51,16 @@ class Column:
         """Return one column for each label, or the numbers."""
         if not labels:
             return self.values.astype(float)[:, None]
-        unknown = sorted(set(self.values.tolist()) - set(labels))
+        unseen = set(self.values.tolist()) - set(labels)
+        equal = {label: _EQUAL[label] for label in unseen if _EQUAL.get(label) in labels}
+        unknown = sorted(unseen - equal.keys())
         if unknown:
             raise ValueError(
                 f"The covariate {self.name!r} has labels that fit has not seen, so that their "
                 f"effect is not known: {_listed(unknown)}. Those of fit are {_listed(labels)}."
             )
-        return (self.values[:, None] == np.array(labels)).astype(float)
+        values = np.array([equal.get(label, label) for label in self.values.tolist()], dtype=str)
+        return (values[:, None] == np.array(labels)).astype(float)
 
 
 def read_covariates(
