@@ -100,6 +100,13 @@ def test_too_many_labels_are_refused():
         without_effects(measured(), CODES, columns(plate=np.arange(N_ROWS)))
 
 
+def test_far_too_many_labels_are_refused_before_they_fill_the_memory():
+    n_rows = 200_000
+    totals = read_covariates({"total": np.arange(n_rows)}, n_rows)
+    with pytest.raises(ValueError, match="'total' has 200000 labels"):
+        without_effects(np.zeros((n_rows, 1)), np.arange(n_rows) % 2, totals)
+
+
 @pytest.mark.parametrize(
     ("given", "labels"),
     [
@@ -163,6 +170,16 @@ def test_other_covariates_than_those_of_the_fit_are_refused(given: Any, words: s
     _, effects, _ = without_effects(measured(), CODES, columns(batch=BATCH, age=AGE))
     with pytest.raises(ValueError, match=words):
         effects(given, 1)
+
+
+@pytest.mark.parametrize(("fitted", "given"), [(bool, int), (int, bool), (bool, float)])
+def test_truth_values_are_the_numbers_that_they_equal(fitted: Any, given: Any):
+    treated = BATCH == "b"
+    _, effects, _ = without_effects(measured(), CODES, columns(treated=treated.astype(fitted)))
+    same = effects({"treated": treated.astype(given)}, N_ROWS)
+    assert same == pytest.approx(effects({"treated": treated.astype(fitted)}, N_ROWS))
+    with pytest.raises(ValueError, match=r"labels that fit has not seen.*: 2"):
+        effects({"treated": [2]}, 1)
 
 
 def test_columns_are_found_by_name_or_place():

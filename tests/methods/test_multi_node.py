@@ -106,6 +106,16 @@ def test_units_of_the_features_do_not_matter():
     np.testing.assert_allclose(scaled.transform(data.X * units), plain.transform(data.X), atol=1e-5)
 
 
+@pytest.mark.parametrize("interventions", ["hard", "soft"])
+def test_one_latent_with_one_intervention(interventions: str):
+    world: Any = make_multi_node(n_latents=1, n_features=4, n_samples=300, random_state=0)
+    model = MultiNodeCRL(
+        1, interventions=interventions, mechanisms="nonlinear", noise="none", random_state=0
+    ).fit(world.X, world.y)
+    np.testing.assert_array_equal(model.result_.targets, [[False], [True]])
+    assert evaluate(model, world)["mcc"] == pytest.approx(1)
+
+
 class TestBadInput:
     def test_fewer_environments_than_latents(self):
         data = world()

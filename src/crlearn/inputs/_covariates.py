@@ -28,6 +28,7 @@ _MOST_LISTED = 8
 _RANK = 1e-9  # singular values of regressors in units of their sd
 _LEVEL = 1e-3  # p-value below which effects differ between environments
 _MOST_DIRECTIONS, _MOST_EFFECTS = 10, 2000  # of X in which that is looked for; on all of these
+_EQUAL = {"False": "0", "True": "1", "0": "False", "1": "True"}  # truth values, and numbers
 _ADVICE = (
     "give one label or number a row and column, as an array, a dictionary of columns or a data "
     "frame"
@@ -50,13 +51,16 @@ class Column:
         """Return one column for each label, or the numbers."""
         if not labels:
             return self.values.astype(float)[:, None]
-        unknown = sorted(set(self.values.tolist()) - set(labels))
+        unseen = set(self.values.tolist()) - set(labels)
+        equal = {label: _EQUAL[label] for label in unseen if _EQUAL.get(label) in labels}
+        unknown = sorted(unseen - equal.keys())
         if unknown:
             raise ValueError(
                 f"The covariate {self.name!r} has labels that fit has not seen, so that their "
                 f"effect is not known: {_listed(unknown)}. Those of fit are {_listed(labels)}."
             )
-        return (self.values[:, None] == np.array(labels)).astype(float)
+        values = np.array([equal.get(label, label) for label in self.values.tolist()], dtype=str)
+        return (values[:, None] == np.array(labels)).astype(float)
 
 
 def read_covariates(
@@ -216,6 +220,9 @@ def without_effects(
     """
     chosen = np.ones(len(X), dtype=bool) if chosen is None else chosen
     labels = tuple(column.labels for column in columns)
+    for column in columns:
+        if column.labels:
+            _refuse_too_many(columns, _least_lost(column.values[chosen], codes[chosen]))
     C = _regressors(columns, labels)
     means, units = C.mean(axis=0), C.std(axis=0)
     units = np.where(units > _RANK * np.abs(C).max(axis=0), units, np.inf)
@@ -247,6 +254,16 @@ def _centred(values: Matrix, codes: Codes) -> Matrix:
     sums = np.zeros((len(counts), values.shape[1]))
     np.add.at(sums, codes, values)
     return values - (sums / np.maximum(counts, 1)[:, None])[codes]
+
+
+def _least_lost(labels: NDArray[Any], codes: Codes) -> NDArray[np.floating]:
+    """Return which share of what varies in each environment effects of labels take off at least.
+
+    A label takes off as much as one row, shared by all rows that have it, and the mean of an
+    environment, which is taken off anyway, is at most one of these. No matrix of labels is needed.
+    """
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return (np.bincount(codes, weights=1 / counts[places]) - 1) / np.bincount(codes)
 
 
 def _refuse_too_many(columns: Sequence[Column], lost: NDArray[np.floating]) -> None:

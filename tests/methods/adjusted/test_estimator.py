@@ -244,8 +244,9 @@ def test_rows_that_do_not_vary(outliers: Any):
 def test_labels_of_several_kinds(outliers: str):
     batches = world(broken="known batches")
     labels = np.array([0, "a", 2, 3.5], dtype=object)[batches.y]
+    model = estimator(batches, "single-node", outliers=outliers)
     with pytest.raises(ValueError, match="y must hold labels of one kind"):
-        fitted(replace(batches, y=labels), "single-node", outliers=outliers)
+        model.fit(batches.X, labels, covariates=batches.covariates)
 
 
 def test_a_parameter_that_is_neither():

@@ -54,6 +54,8 @@ def _changes(model: SelectedModel, found: Fit) -> Iterator[tuple[float, int, Int
     H = model.scaled(found.H)
     for j, parents in enumerate(found.graph):
         rows = possible_rows(model.pool[j])
+        if not len(rows):  # there is one environment beside the reference
+            continue
         costs = row_costs(
             model.products(H, j, parents), np.vstack([model.pool[j], rows]), model.hard
         )
