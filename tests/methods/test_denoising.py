@@ -148,6 +148,11 @@ class TestLinearMethods:
             cosine = abs(column @ true) / np.linalg.norm(column) / np.linalg.norm(true)
             assert cosine > 0.99
 
+    def test_labels_of_another_type(self, measured: Any, linear: LinearInterventionCRL):
+        Z = linear.transform(measured.X, measured.y)
+        np.testing.assert_array_equal(linear.transform(measured.X, measured.y.astype(float)), Z)
+        np.testing.assert_array_equal(linear.transform(measured.X, measured.y.astype(str)), Z)
+
     def test_labels_that_fit_has_not_seen(self, measured: Any, linear: LinearInterventionCRL):
         with pytest.raises(ValueError, match=r"has not seen: 7\."):
             linear.transform(measured.X[:2], [0, 7])

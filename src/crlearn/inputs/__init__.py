@@ -11,6 +11,7 @@ from crlearn.inputs._environments import (
     read_environments,
     reference_first,
     reference_of,
+    refuse_flat_environments,
     unused_label_checks,
 )
 from crlearn.inputs._known import (
@@ -76,6 +77,7 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
+    "refuse_flat_environments",
     "resolve_n_latents",
     "robust_distances",
     "single_targets",

@@ -293,13 +293,19 @@ class MeasuredCRL(AdjustedCRL):
         return encoder.posterior(rows, self._codes_of(labels))
 
     def _codes_of(self, labels: NDArray[Any]) -> NDArray[np.intp]:
-        known = [str(label) for label in self.result_.environments or ()]
-        codes = np.array([known.index(name) if name in known else -1 for name in map(str, labels)])
-        if (codes < 0).any():
-            unknown = sorted({str(label) for label in labels[codes < 0]})
+        known = {_plain(str(name)): e for e, name in enumerate(self.result_.environments or ())}
+        names, places = np.unique(labels.astype(str), return_inverse=True)
+        codes = np.array([known.get(_plain(name), -1) for name in names], dtype=np.intp)
+        unknown = names[codes < 0].tolist()
+        if unknown:
             raise ValueError(
                 f"y names environments that fit has not seen: {', '.join(unknown[:8])}. Their "
                 "latents may have another distribution: leave y out, and rows are denoised as a "
                 "mixture of all environments."
             )
-        return codes
+        return codes[places]
+
+
+def _plain(name: str) -> str:
+    """Return the name of a label, that of 1 if it is 1.0."""
+    return name.removesuffix(".0")

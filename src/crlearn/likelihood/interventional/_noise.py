@@ -190,7 +190,8 @@ class NoisyModel:
                 if best.log_likelihood - found.log_likelihood < price[needless].min() / 2:
                     best = found
                     continue
-            weakest = np.unravel_index((losses / price).argmin(), losses.shape)
+            per_price = losses / np.maximum(price, np.finfo(float).tiny)  # some cost nothing
+            weakest = np.unravel_index(per_price.argmin(), losses.shape)
             fewer = best.adjacency.copy()
             fewer[weakest] = False
             found = self.changed(best, graph_of(fewer))
