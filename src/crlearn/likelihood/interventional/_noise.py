@@ -30,6 +30,7 @@ from crlearn.graph import Graph, complete_graph, graph_of, topological_order
 from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._encoder import off_diagonal
 from crlearn.likelihood.core._moments import Moments, Pools
+from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
 from crlearn.likelihood.core._tests import Linearised, mechanisms_at
 from crlearn.likelihood.interventional._edges import (
     NEEDLESS,
@@ -177,8 +178,21 @@ class NoisyModel:
         """Fit another graph, from a fit that is near."""
         return self.with_graph(fit.parameters.moments, fit.H, graph)
 
+    def of(self, fit: Fit) -> NoisyModel:
+        """Return the model of a fit that may have other targets."""
+        assert fit.pool is not None
+        return self if fit.pool is self.pool else replace(self, pool=fit.pool)
+
+    def beside(self, best: Fit, other: Fit) -> Fit:
+        """Fit another order, maybe of other targets, among the moments that the best completes."""
+        model = self.of(other).on(best.parameters.moments)
+        found = model.fitted(other.H, other.graph, STEPS_OF_A_CHANGE)
+        return replace(found, parameters=best.parameters)
+
     def pruned(self, fit: Fit) -> Fit:
         """Remove edges while that raises the score."""
+        if fit.pool is not self.pool:
+            return self.of(fit).pruned(fit)
         best = self.changed(fit, fit.graph)
         weights = edge_weights(self.linearised(best), best.adjacency)
         price = self.reference.edge_price * weights
@@ -202,11 +216,11 @@ class NoisyModel:
 
     def promised(self, fit: Fit) -> float:
         """Return about what score the pruned fit has, among completed moments."""
-        return promised(self.on(fit.parameters.moments), fit)
+        return promised(self.of(fit).on(fit.parameters.moments), fit)
 
     def near(self, fit: Fit) -> list[Fit]:
         """Return orders that are near and, among completed moments, not clearly worse."""
-        model = self.on(fit.parameters.moments)
+        model = self.of(fit).on(fit.parameters.moments)
         found = nearby_orders(model, model.fitted(fit.H, fit.graph))
         return [replace(each, parameters=fit.parameters) for each in found]
 
@@ -239,8 +253,20 @@ def fit_with_noise(
     hard: bool,
     n_attempts: int,
     start: Matrix | None = None,
+    others: Sequence[Fit] = (),
 ) -> tuple[LinearModel, Fit]:
     """Find encoder and graph: without order, then the best order, then without needless edges.
+
+    Parameters
+    ----------
+    moments, pool, rng, hard
+        As for `fit_interventional`.
+    n_attempts
+        How often a rejected order is searched again.
+    start
+        An encoder; None: that of the model without an order.
+    others
+        Orders that compete, maybe with other targets.
 
     Returns
     -------
@@ -257,7 +283,8 @@ def fit_with_noise(
             break
         best = max(best, _best_order(model, rng, None), key=lambda fit: fit.score)
         test = model.goodness_of_fit(best)
-    answer = search_sparse_orders(model, best)
+    answer = search_sparse_orders(model, best, [model.beside(best, each) for each in others])
+    model = model.of(answer)
     answer = replace(
         answer,
         goodness_of_fit=test,

@@ -63,7 +63,7 @@ from crlearn.likelihood.interventional._start import (
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel
 from crlearn.likelihood.nodes._selected import SelectedModel
-from crlearn.likelihood.search._local import climb, good_graph_at, is_settled
+from crlearn.likelihood.search._local import CLEAR, climb, good_graph_at, is_settled
 from crlearn.likelihood.search._orders import (
     best_graph_at,
     search_orders,
@@ -305,8 +305,10 @@ def _linear(
         return model, fit_linear(model, rng, n_attempts=n_attempts)
     model, found = find_targets(moments, rng=rng, n_attempts=n_attempts)
     if moments.noise is not None:
+        near = found.log_likelihood - CLEAR
+        others = [each for each in found.alternatives if each.log_likelihood > near]
         model, fit = fit_with_noise(
-            moments, model.pool, rng, hard=True, n_attempts=1, start=found.H
+            moments, model.pool, rng, hard=True, n_attempts=1, start=found.H, others=others
         )
         fit = in_causal_order(fit)
         assert fit.pool is not None
