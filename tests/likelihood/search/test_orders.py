@@ -146,11 +146,12 @@ def test_near_orders_turn_no_true_edge_around(exact):
     """Latents 0 and 1 have nothing to do with latent 2, and all are ancestors of 3."""
     world = exact(0)
     truth = world.model.fitted(np.linalg.inv(world.mixing), complete_graph(range(N)))
-    near = nearby_orders(world.model, truth)
+    near = nearby_orders(world.model, truth, truth.adjacency)
     orders = {tuple(np.argsort(other.adjacency.sum(axis=0)).tolist()) for other in near}
     assert orders == {(0, 2, 1, 3), (2, 0, 1, 3)}
     for other in near:
         assert other.log_likelihood == pytest.approx(truth.log_likelihood, abs=1e-2)
+    assert not nearby_orders(world.model, truth, world.graph)
 
 
 def test_inserted():

@@ -66,8 +66,8 @@ class Pruning(Protocol):
         """Return about what score the pruned fit has."""
         ...
 
-    def near(self, fit: Fit) -> list[Fit]:
-        """Return orders that are near and not clearly worse."""
+    def near(self, fit: Fit, pruned: Fit) -> list[Fit]:
+        """Return orders that are near, not clearly worse, and turn edges of the pruned fit."""
         ...
 
 
@@ -87,7 +87,7 @@ def search_sparse_orders(model: Pruning, start: Fit, others: Sequence[Fit] = ())
         Orders, the best one first, that may have other targets.
     """
     best, answer = start, model.pruned(start)
-    found, candidates = [answer], [*others, *model.near(start)]
+    found, candidates = [answer], [*others, *model.near(start, answer)]
     while True:
         before = answer
         for order in _promising(model, best, candidates, found):
@@ -98,7 +98,7 @@ def search_sparse_orders(model: Pruning, start: Fit, others: Sequence[Fit] = ())
                 best, answer = order, found[-1]
         if answer is before:
             break
-        candidates = model.near(best)
+        candidates = model.near(best, answer)
     found.sort(key=lambda fit: -fit.score)
     distinct = {(str(fit.pool), fit.graph): fit for fit in reversed(found)}
     kept = sorted(distinct.values(), key=lambda fit: -fit.score)
@@ -139,9 +139,9 @@ class ExactPruning:
         """Return about what score the pruned fit has."""
         return promised(self._model_of(fit), fit)
 
-    def near(self, fit: Fit) -> list[Fit]:
+    def near(self, fit: Fit, pruned: Fit) -> list[Fit]:
         """See `nearby_orders`."""
-        return nearby_orders(self._model_of(fit), fit)
+        return nearby_orders(self._model_of(fit), fit, pruned.adjacency)
 
     def _model_of(self, fit: Fit) -> LinearModel:
         model = self.model

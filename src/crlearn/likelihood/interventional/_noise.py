@@ -45,7 +45,7 @@ from crlearn.likelihood.interventional._start import (
     optima_without_order,
 )
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel, Masks, minimise
-from crlearn.likelihood.search._local import is_settled
+from crlearn.likelihood.search._local import CLEAR, is_settled
 from crlearn.likelihood.search._orders import nearby_orders, search_orders
 from crlearn.result import GoodnessOfFit
 
@@ -218,10 +218,10 @@ class NoisyModel:
         """Return about what score the pruned fit has, among completed moments."""
         return promised(self.of(fit).on(fit.parameters.moments), fit)
 
-    def near(self, fit: Fit) -> list[Fit]:
+    def near(self, fit: Fit, pruned: Fit) -> list[Fit]:
         """Return orders that are near and, among completed moments, not clearly worse."""
         model = self.of(fit).on(fit.parameters.moments)
-        found = nearby_orders(model, model.fitted(fit.H, fit.graph))
+        found = nearby_orders(model, model.fitted(fit.H, fit.graph), pruned.adjacency)
         return [replace(each, parameters=fit.parameters) for each in found]
 
     def goodness_of_fit(self, fit: Fit) -> GoodnessOfFit:
@@ -283,7 +283,8 @@ def fit_with_noise(
             break
         best = max(best, _best_order(model, rng, None), key=lambda fit: fit.score)
         test = model.goodness_of_fit(best)
-    answer = search_sparse_orders(model, best, [model.beside(best, each) for each in others])
+    rivals = [*others, *_about_as_good(best.alternatives)]
+    answer = search_sparse_orders(model, best, [model.beside(best, each) for each in rivals])
     model = model.of(answer)
     answer = replace(
         answer,
@@ -292,6 +293,12 @@ def fit_with_noise(
         standard_errors=_standard_errors(model, answer),
     )
     return model.on(answer.parameters.moments), answer
+
+
+def _about_as_good(orders: Sequence[Fit]) -> list[Fit]:
+    """Return orders among which more is to be looked at than their likelihoods."""
+    most = max((each.log_likelihood for each in orders), default=0.0)
+    return [each for each in orders if each.log_likelihood > most - CLEAR]
 
 
 def moments_behind(fit: Fit, rows: Sequence[Matrix], noise: Matrix) -> Moments:

@@ -131,9 +131,12 @@ class LinearModel:
         price = parameter_price(rows).sum(axis=1) + edge_prior(self.n)
         return np.tile(price, (self.n, 1))
 
-    def fitted(self, H: Matrix, graph: Graph, max_steps: int = _MOST_STEPS) -> Fit:
-        """Fit the encoder of a graph."""
-        H, value = minimise(H, self.pools, self.masks(graph), max_steps=max_steps)
+    def fitted(
+        self, H: Matrix, graph: Graph, max_steps: int = _MOST_STEPS, least: float = -np.inf
+    ) -> Fit:
+        """Fit the encoder of a graph; given up where it is not to reach a log-likelihood."""
+        goal = -least / self.n_rows
+        H, value = minimise(H, self.pools, self.masks(graph), max_steps=max_steps, goal=goal)
         price = float(self.edge_price[adjacency_of(graph)].sum())
         return Fit(H, graph, -self.n_rows * value, price, self.pool)
 
@@ -237,9 +240,12 @@ def expand(H: Matrix, pools: Pools, masks: Masks) -> Expansion:
 
 
 def minimise(
-    H: Matrix, pools: Pools, masks: Masks, *, max_steps: int = _MOST_STEPS
+    H: Matrix, pools: Pools, masks: Masks, *, max_steps: int = _MOST_STEPS, goal: float = np.inf
 ) -> tuple[Matrix, float]:
-    """Minimise F from a start; return the encoder, with rows of unit length, and the value."""
+    """Minimise F from a start; return the encoder, with rows of unit length, and the value.
+
+    It is given up where it is not to reach the goal.
+    """
     return descend(
         unit_rows(H),
         lambda H: expand(H, pools, masks),
@@ -248,6 +254,7 @@ def minimise(
         max_steps=max_steps,
         tolerance=_TOLERANCE,
         longest=LONGEST_STEP,
+        goal=goal,
     )
 
 

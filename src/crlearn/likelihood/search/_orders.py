@@ -18,6 +18,7 @@ from crlearn.likelihood.nodes._protocol import NodeModel
 from crlearn.likelihood.search._local import CLEAR, LEAST_GAIN
 
 Matrix = NDArray[np.floating]
+BoolMatrix = NDArray[np.bool_]
 
 _MOST_PARENTS = 3  # of a latent, where all sets of parents are looked at
 _PREDICTED_MOVES = 100  # all of 11 latents
@@ -95,22 +96,32 @@ def search_orders(model: LinearModel, H: Matrix, order: Sequence[int]) -> Fit:
             return replace(best, alternatives=tuple(others))
 
 
-def nearby_orders(model: LinearModel, fit: Fit) -> list[Fit]:
+def nearby_orders(model: LinearModel, fit: Fit, edges: BoolMatrix) -> list[Fit]:
     """Fit the orders in which one latent stands elsewhere, but for those that are clearly worse.
 
     Parameters
     ----------
     model, fit
         Every latent a function of all before it.
+    edges
+        Of which at least one is turned around.
     """
     now = [int(j) for j in topological_order(fit.adjacency)]
-    graphs = [complete_graph(move) for move in _promising(model, fit, now)[:_PREDICTED_MOVES]]
-    near = fit.log_likelihood - CLEAR
-    return [
-        model.fitted(fit.H, graph, STEPS_OF_A_CHANGE)
-        for graph in graphs
-        if -model.n_rows * predicted(fit.H, model.pools, model.masks(graph)) > near
+    graphs = [
+        complete_graph(move)
+        for move in _promising(model, fit, now)
+        if np.tril(edges[np.ix_(move, move)]).any()
     ]
+    near = fit.log_likelihood - CLEAR
+    if len(graphs) > _PREDICTED_MOVES:
+        graphs = [
+            graph
+            for graph in graphs[:_PREDICTED_MOVES]
+            if -model.n_rows * predicted(fit.H, model.pools, model.masks(graph)) > near
+        ]
+    # Where the encoder has far to go, one step predicts hundreds of nats too little.
+    found = [model.fitted(fit.H, graph, STEPS_OF_A_CHANGE, least=near) for graph in graphs]
+    return [each for each in found if each.log_likelihood > near]
 
 
 def better_order_at(model: LinearModel, H: Matrix, order: list[int]) -> list[int]:
