@@ -319,7 +319,7 @@ class _Shared:
                 steps[k] = self.beside(k)
             return steps[k].is_noise
 
-        k = min(max(likely - 1, 0), most)
+        k = max(min(likely - 1, most), 0)
         while k > 0 and is_noise(k):
             k -= 1
         while k <= most and not is_noise(k):
