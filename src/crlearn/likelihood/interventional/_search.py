@@ -5,9 +5,9 @@
 2. *With an order*: every latent is regressed on its predecessors over all environments that leave
    it alone; orders are searched by moving one latent at a time, needless edges are removed, and
    orders are compared once more by what is left (`interventional._edges`). This is the answer if
-   it cannot be told from a Gaussian of its own for every environment. If it can, and means of its own
-   for every environment (batches) mend that, it has them, unless residuals show nonlinear effects.
-   Where means alone seem wrong, that is tried first.
+   it cannot be told from a Gaussian of its own for every environment. If it can, and means of its
+   own for every environment (batches) mend that, it has them, unless residuals show nonlinear
+   effects. Where means alone seem wrong, that is tried first.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
    revised on larger parts, and the encoder is fitted to all rows at the end. If residuals speak
    against it, environments are moved to where mechanisms have the same residuals in all of them
