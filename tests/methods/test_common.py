@@ -399,14 +399,6 @@ class TestBadInput:
         assert model.transform(X).shape[1] == 3
         assert np.isfinite(model.transform(X)).all()
 
-    def test_none_is_what_the_default_is(self, estimator: Any, world: Any):
-        if type(estimator)().n_latents != "auto":
-            pytest.skip("the number of latents is not counted by default")
-        y = labels_for(estimator, world, 3)
-        counted, default = (fresh(estimator, n_latents=n).fit(world.X, y) for n in (None, "auto"))
-        np.testing.assert_array_equal(counted.transform(world.X), default.transform(world.X))
-        assert counted.result_.checks == default.result_.checks
-
     def test_constant_column(self, estimator: Any, world: Any):
         X = world.X[::4].copy()
         X[:, 2] = 7.0
@@ -438,6 +430,15 @@ def test_inverse_transform_undoes_a_linear_encoder(estimator: Any):
     model = fresh(estimator, n_latents=2).fit(X, y)
     if isinstance(model.result_.encoder, LinearEncoder):
         np.testing.assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-6)
+
+
+@quiet
+@for_each([each for each in ESTIMATORS if type(each)().get_params().get("n_latents") == "auto"])
+def test_none_is_auto_where_latents_are_counted_by_default(estimator: Any, world: Any):
+    y = labels_for(estimator, world, 3)
+    counted, default = (fresh(estimator, n_latents=n).fit(world.X, y) for n in (None, "auto"))
+    np.testing.assert_array_equal(counted.transform(world.X), default.transform(world.X))
+    assert counted.result_.checks == default.result_.checks
 
 
 @quiet
