@@ -83,6 +83,9 @@ class Fit:
         Of nonlinear mechanisms' residuals, where it is largest.
     far_rows
         If there are any, and mechanisms are linear.
+    straight_p_values
+        For each latent, of a direction along which its nonlinear mechanism does not tell parents
+        apart (`interventional._nonlinearity`); None where interventions are hard.
     edge_p_values, standard_errors
         Of edges, there or not, 1 where one would close a cycle; of what each row of H has of the
         other latents.
@@ -106,6 +109,7 @@ class Fit:
     goodness_of_fit: GoodnessOfFit | None = None
     dependence: Dependence | None = None
     far_rows: FarRows | None = None
+    straight_p_values: Matrix | None = None
     edge_p_values: Matrix | None = None
     standard_errors: Matrix | None = None
     parameters: Any = None
@@ -157,6 +161,9 @@ class Fit:
             graph=graph_of(self.adjacency[among]),
             pool=None if self.pool is None else self.pool[order],
             dependence=self._reordered_dependence(order),
+            straight_p_values=(
+                None if self.straight_p_values is None else self.straight_p_values[order]
+            ),
             edge_p_values=None if self.edge_p_values is None else self.edge_p_values[among],
             standard_errors=None if self.standard_errors is None else self.standard_errors[among],
             alternatives=tuple(each.reordered(order) for each in self.alternatives),

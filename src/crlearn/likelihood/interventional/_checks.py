@@ -174,7 +174,7 @@ class Regression:
             return cls(None, np.zeros(0), np.zeros(0), child.mean(keepdims=True))
         mean, scale = parents.mean(axis=0), parents.std(axis=0)
         standard = (parents - mean) / scale
-        basis = Basis.plain(parents.shape[1]).fitted_to([(standard, child - child.mean())])
+        basis = Basis.plain(parents.shape[1]).fitted_to([(standard, child)])
         features = basis(standard).values.astype(float)
         gram = features.T @ features
         gram[np.diag_indices_from(gram)] += RIDGE * np.trace(gram) / len(gram)

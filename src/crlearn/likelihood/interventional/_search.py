@@ -5,7 +5,8 @@
 2. *With an order*: every latent is regressed on its predecessors over all environments that leave
    it alone; orders are searched by moving one latent at a time, needless edges are removed, and
    orders are compared once more by what is left (`interventional._edges`). This is the answer if
-   it cannot be told from a Gaussian of its own for every environment. If it can, and means of its
+   it cannot be told from a Gaussian of its own for every environment and, where interventions are
+   soft, mechanisms are not bent (`interventional._nonlinearity`). If it can, and means of its
    own for every environment (batches) mend that, it has them, unless residuals show nonlinear
    effects. Where means alone seem wrong, that is tried first.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
@@ -33,7 +34,6 @@ from scipy.stats import chi2
 from crlearn.exceptions import IdentifiabilityError
 from crlearn.graph import (
     Graph,
-    adjacency_of,
     complete_graph,
     graph_of,
     topological_order,
@@ -55,6 +55,10 @@ from crlearn.likelihood.interventional._edges import (
     standard_errors,
 )
 from crlearn.likelihood.interventional._noise import denoised, fit_with_noise
+from crlearn.likelihood.interventional._nonlinearity import (
+    has_bent_mechanisms,
+    straight_p_values,
+)
 from crlearn.likelihood.interventional._offsets import moved_back
 from crlearn.likelihood.interventional._start import (
     first_orders,
@@ -120,7 +124,8 @@ def fit_interventional(
     model, linear = _linear_with_means(rows, pool, hard, rng, noise)
     if model.moments.free_means:
         rows = _centred(rows)
-    if mechanisms == "linear" or (mechanisms == "auto" and linear.fits):
+    straight = linear.fits and (hard or noise is not None or not _is_bent(rows, model, linear))
+    if mechanisms == "linear" or (mechanisms == "auto" and straight):
         found = linear  # behind noise it has its tests, and densities cannot be told from the noise
         if noise is None:
             found = _with_any_noise(rows, model, linear) or _with_tests(model, linear)
@@ -144,6 +149,18 @@ def fit_interventional(
     return replace(found, goodness_of_fit=linear.goodness_of_fit, free_means=free_means)
 
 
+def _is_bent(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> bool:
+    """Whether nonlinear mechanisms could tell more than linear ones that fit.
+
+    Soft interventions show the graph itself only by them; covariances do not show them, and may be
+    fitted by other linear mechanisms.
+    """
+    ancestors = graph_of(transitive_closure(linear.adjacency))
+    return has_bent_mechanisms(
+        _part(rows, _ROWS_TO_REVISE), rows_inside(model, linear), ancestors, model.pool
+    )
+
+
 def _nonlinear(
     rows: Sequence[Matrix],
     pool: IntMatrix,
@@ -157,6 +174,8 @@ def _nonlinear(
     found = fit_nonlinear(rows, pool, starts, hard=hard, unknown_targets=unknown_targets)
     if hard and exact:  # soft ones leave mixtures open, which densities would close without meaning
         found = _nonlinear_with_any_noise(rows, found, linear) or found
+    if not hard and exact:
+        found = replace(found, straight_p_values=straight_p_values(rows, found))
     return replace(found, dependence=worst_dependence(rows, found, hard=hard))
 
 
@@ -500,8 +519,6 @@ def fit_nonlinear(
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
         H = whole.fitted(best.H, best.graph).H
         advance("")
-    if not hard:
-        H = free_of_parents(H, best.graph, Moments.of(rows), model.pool)
     return replace(best, H=H)
 
 
@@ -529,29 +546,6 @@ def _climbed(
     found = climb(model, model.refitted(start, graph), optima=optima)
     converged = model.fitted(found.H, found.graph)
     return replace(converged, alternatives=found.alternatives)
-
-
-def free_of_parents(H: Matrix, graph: Graph, moments: Moments, pool: NDArray[np.intp]) -> Matrix:
-    """Take parents out of each latent where soft interventions leave that open.
-
-    A latent may be mixed with those parents that are parents of all its children, too: no
-    mechanism changes its form by that. Of all mixtures the one is taken in which the latent, where
-    it is intervened on, does not depend on them in a linear way.
-    """
-    free = H.copy()
-    for j in topological_order(adjacency_of(graph)):
-        parents = graph[j]
-        children = [k for k, others in enumerate(graph) if j in others]
-        open_ones = [i for i in parents if all(i in graph[k] for k in children)]
-        inside = (pool[j] > 0) * moments.sizes
-        if not open_ones or not inside.any():
-            continue
-        covariance = free @ moments.pooled(inside) @ free.T
-        columns = list(parents)
-        weights = np.linalg.solve(covariance[np.ix_(columns, columns)], covariance[columns, j])
-        taken = [columns.index(i) for i in open_ones]
-        free[j] -= weights[taken] @ free[open_ones]
-    return free
 
 
 def _nonlinear_with_any_noise(rows: Sequence[Matrix], fit: Fit, linear: Fit) -> Fit | None:

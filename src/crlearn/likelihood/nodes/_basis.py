@@ -9,7 +9,7 @@ constant and the parents alone (`LinearBasis`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Self
@@ -26,7 +26,10 @@ _HINGES_PER_PAIR = 10
 _SMALLEST_ROOT = 0.05
 RIDGE = 1e-6  # of the mean square of a feature
 BLOCK = 2048  # rows whose features stay in the cache
-ROWS_FOR_THE_FORM = 6 * BLOCK  # of a pool
+ROWS_FOR_THE_FORM = 64 * BLOCK  # of a pool: their features are kept while it is fitted
+# Turns gain less than the last one did, by five times or more where there is a root; one that gains
+# less than a nat is the last.
+_TURNS_OF_THE_FORM, _LEAST_GAIN_OF_A_FORM = 5, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,23 +115,28 @@ class Basis:
         return bare, np.where(kept == root, bare.size - 1, kept)
 
     def fitted_to(self, rows: Iterable[tuple[Matrix, Matrix]]) -> Self:
-        """Fit the form to the squares of the child: E[z^2 | t] = f(t)^2 + noise variance.
+        """Fit the quadratic form.
 
-        `rows` are blocks of parents and children; the child is counted from its own origin.
+        Where a mechanism m is the root of a form Q beside a linear function l, (m - l)^2 = Q, so
+        that m^2 is linear in l m and in the products of parents. What the features with the last
+        form explain of the child stands for m: linear functions of the parents in the child change
+        nothing then, as they must not where a latent may be mixed with its parents, and no noise is
+        taken for a part of the form, which would round its tip.
+
+        `rows` are blocks of parents and children.
         """
-        upper = np.triu_indices(self.n_parents + 1)
-        gram = np.zeros((len(upper[0]) + 1,) * 2)
-        for parents, child in rows:
-            one_and_parents = _with_one(parents)
-            products = one_and_parents[:, upper[0]] * one_and_parents[:, upper[1]]
-            columns = np.column_stack([products, child**2])
-            gram += columns.T @ columns
-        inside = gram[:-1, :-1]
-        inside = inside + RIDGE * np.trace(inside) / len(inside) * np.eye(len(inside))
-        coefficients = np.linalg.solve(inside, gram[:-1, -1])
-        form = np.zeros((self.n_parents + 1,) * 2)
-        form[upper] = coefficients
-        return replace(self, form=((form + form.T) / 2).astype(np.float32))
+        fit = _FormFit.of(self, rows)
+        for _ in range(_TURNS_OF_THE_FORM):
+            before, fit = fit, fit.turned()
+            if fit.n_rows * np.log(before.variance / fit.variance) < 2 * _LEAST_GAIN_OF_A_FORM:
+                break
+        return min(before, fit, key=lambda each: each.variance).basis
+
+    def root(self, products: Matrix) -> Matrix:
+        """Return the root of the form, from products of one and the parents."""
+        weights = 2 * self.form - np.diag(np.diag(self.form))
+        under = products @ weights[np.triu_indices(self.n_parents + 1)]
+        return np.sqrt(np.maximum(under, 0) + np.float32(_SMALLEST_ROOT**2))
 
     def __call__(self, parents: Matrix) -> Features:
         """Return the features of each row, in single precision."""
@@ -147,6 +155,87 @@ class Basis:
         under = np.einsum("ij,ij->i", inner, values[:, : 1 + p])
         values[:, -1] = np.sqrt(np.maximum(under, 0) + np.float32(_SMALLEST_ROOT**2))
         return Features(values, distance, inner[:, 1:], under > 0, self)
+
+
+@dataclass(frozen=True, eq=False)
+class _FormFit:
+    """A regression of a child on features of its parents, block by block.
+
+    The root is the one feature that changes with the form.
+
+    Attributes
+    ----------
+    basis
+        The features, with the form.
+    blocks
+        Values of the features of each block, and the child.
+    products
+        Of the parents and one, in each block.
+    gram
+        Of features and child.
+    """
+
+    basis: Basis
+    blocks: Sequence[tuple[Matrix, Matrix]]
+    products: Sequence[Matrix]
+    gram: Matrix
+
+    @classmethod
+    def of(cls, basis: Basis, rows: Iterable[tuple[Matrix, Matrix]]) -> Self:
+        """Begin with a form that is flat."""
+        p, upper = basis.n_parents, np.triu_indices(basis.n_parents + 1)
+        blocks, products, gram = [], [], np.zeros((basis.size + 1,) * 2)
+        for parents, child in rows:
+            columns = np.column_stack([basis(parents).values, child])
+            gram += columns.T @ columns
+            blocks.append((columns[:, :-1], columns[:, -1]))
+            with_one = columns[:, : 1 + p]
+            products.append(with_one[:, upper[0]] * with_one[:, upper[1]])
+        return cls(basis, blocks, products, gram)
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return sum(len(child) for _, child in self.blocks)
+
+    @cached_property
+    def beta(self) -> Matrix:
+        """Coefficients of the regression."""
+        return _solved(self.gram[:-1, :-1], self.gram[:-1, -1])
+
+    @cached_property
+    def variance(self) -> float:
+        """What the regression leaves of the child."""
+        left = self.gram[-1, -1] - self.beta @ self.gram[:-1, -1]
+        smallest = np.finfo(np.float32).eps * self.gram[-1, -1]
+        return float(max(left, smallest)) / self.n_rows
+
+    def turned(self) -> Self:
+        """Fit the form to what is explained, and the regression to the root of the new form."""
+        k = self.basis.n_parents + 1
+        gram = np.zeros((k + len(np.triu_indices(k)[0]) + 1,) * 2)
+        beta = self.beta.astype(np.float32)
+        for (values, _), products in zip(self.blocks, self.products, strict=True):
+            m = values @ beta
+            columns = np.column_stack([m[:, None] * values[:, :k], products, m * m])
+            gram += columns.T @ columns
+        coefficients = _solved(gram[:-1, :-1], gram[:-1, -1])
+        line, form = coefficients[:k] / 2, np.zeros((k, k))
+        form[np.triu_indices(k)] = coefficients[k:]
+        form = (form + form.T) / 2 + np.outer(line, line)
+        return self._with(replace(self.basis, form=form.astype(np.float32)))
+
+    def _with(self, basis: Basis) -> Self:
+        gram, blocks = self.gram.copy(), []
+        gram[-2] = gram[:, -2] = 0
+        for (values, child), products in zip(self.blocks, self.products, strict=True):
+            changed = values.copy()
+            changed[:, -1] = basis.root(products)
+            with_root = np.append(changed.T @ changed[:, -1], child @ changed[:, -1])
+            gram[-2] += with_root
+            blocks.append((changed, child))
+        gram[:, -2] = gram[-2]
+        return type(self)(basis, blocks, self.products, gram)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,6 +350,11 @@ def _hinges(n_parents: int) -> tuple[Matrix, Matrix]:
     places[1::2] = 0.0
     directions = np.concatenate([axes, others]).astype(np.float32)
     return directions, np.concatenate([np.tile(_KNOTS, n_parents), places]).astype(np.float32)
+
+
+def _solved(gram: Matrix, right: Matrix) -> Matrix:
+    """Solve normal equations with a small ridge."""
+    return np.linalg.solve(gram + np.diag(RIDGE * np.diag(gram)), right)
 
 
 def _with_one(parents: Matrix) -> Matrix:

@@ -28,9 +28,9 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from os import cpu_count
 
 import numpy as np
+from joblib import cpu_count
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
@@ -49,6 +49,7 @@ from crlearn.likelihood.nodes._basis import (
     Features,
     Selection,
 )
+from crlearn.likelihood.nodes._mixtures import free_of_parents
 from crlearn.likelihood.nodes._protocol import Key, Node, assemble
 from crlearn.result import CLOSE
 
@@ -150,6 +151,9 @@ class SelectedModel:
             longest=LONGEST_STEP,
             goal=-(least_score + price) / self.n_rows,
         )
+        if not self.hard:
+            H = self.scaled(free_of_parents(H, graph, self._moments, self.pool))
+            value = self.value(H, graph)
         return Fit(H, graph, -self.n_rows * value, price, self.pool, mechanisms="nonlinear")
 
     def refitted(self, fit: Fit, graph: Graph) -> Fit:
@@ -270,10 +274,7 @@ class SelectedModel:
         """Return the features of the parents, fitted to some rows of a pool."""
         columns = list(parents)
         blocks = self._blocks(H, self.pool[j] == p).some(ROWS_FOR_THE_FORM // BLOCK)
-        origin = (H @ self._mean).astype(np.float32)[j]  # the child, counted from its own origin
-        return Basis.plain(len(parents)).fitted_to(
-            (z[:, columns], z[:, j] + origin) for z in blocks
-        )
+        return Basis.plain(len(parents)).fitted_to((z[:, columns], z[:, j]) for z in blocks)
 
     def _blocks(self, H: Matrix, environments: NDArray[np.bool_]) -> _Blocks:
         """Return the latents of the rows of some environments, block by block."""

@@ -1,0 +1,221 @@
+"""What nonlinear mechanisms tell where interventions are soft: the graph itself, fewer mixtures.
+
+With linear mechanisms soft interventions show ancestors only. A mechanism outside its intervention
+and inside, f and g, tells all its parents apart if there is no direction b among them along which
+both are linear with one slope: b'f' = b'g' = c everywhere. Then scores of the two differ in as many
+directions as there are parents, and one more: the condition of Varıcı et al. (2025) for the exact
+graph. Where there is such a direction, a latent and its parents could be replaced by combinations
+of them without another mechanism taking note. For b the intervention must not count as well: a
+parent whose effect is linear, but halved inside, is told from others.
+
+Outside of interventions this is the directional nonlinearity of Welch et al. (2024).
+
+References
+----------
+Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear and
+general transformations, JMLR 26(112), 2025. Welch, Zhang and Uhler, Identifiability guarantees for
+causal disentanglement from purely observational data, NeurIPS 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import null_space
+from scipy.optimize import minimize
+from scipy.stats import chi2
+
+from crlearn.graph import Graph, Parents
+from crlearn.likelihood._fit import Fit
+from crlearn.likelihood._price import parameter_price
+from crlearn.likelihood.core._subsample import part_of_each
+from crlearn.likelihood.nodes._basis import RIDGE, Basis, Selection
+
+Matrix = NDArray[np.floating]
+IntMatrix = NDArray[np.intp]
+
+# Rows of an environment, and directions that are tried for each parent but the first.
+_ROWS_TO_SEARCH, _ROWS_TO_TEST = 2_000, 20_000
+_TRIES_TO_SEARCH, _TRIES_TO_TEST = 30, 10
+_SMALLEST_SHARE = 1e-5  # of squares: beyond the rounding of features in single precision
+
+
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    """Rows that share a mechanism: parents in standard units, and the child."""
+
+    parents: Matrix
+    child: Matrix
+
+    @classmethod
+    def of(
+        cls, latents: Sequence[Matrix], j: int, parents: Parents, pool: IntMatrix
+    ) -> list[_Pool]:
+        """Return the pools of a latent."""
+        columns = list(parents)
+        whole = np.concatenate([z[:, columns] for z in latents])
+        mean, scale = whole.mean(axis=0), whole.std(axis=0)
+        found = []
+        for p in np.unique(pool[j]):
+            z = np.concatenate([latents[e] for e in np.flatnonzero(pool[j] == p)])
+            found.append(cls((z[:, columns] - mean) / scale, z[:, j]))
+        return found
+
+    @cached_property
+    def basis(self) -> Basis:
+        """Features of the parents."""
+        return Basis.plain(self.parents.shape[1]).fitted_to([(self.parents, self.child)])
+
+    @cached_property
+    def _values(self) -> Matrix:
+        return self.basis(self.parents).values.astype(float)
+
+    def selected(self, price: float) -> Matrix:
+        """Return the features that pay."""
+        return self._values[:, self._best(price).kept]
+
+    def is_bent(self, price: float) -> bool:
+        """Whether others than linear ones do."""
+        return len(self._best(price).kept) > 1 + self.parents.shape[1]
+
+    def _best(self, price: float) -> Selection:
+        gram, right = self._values.T @ self._values, self._values.T @ self.child
+        square = self.child @ self.child
+
+        def cost(selection: Selection) -> float:
+            beta = _solved(gram[np.ix_(selection.kept, selection.kept)], right[selection.kept])
+            left = max(square - beta @ right[selection.kept], RIDGE * square)
+            return 0.5 * len(self.child) * np.log(left) + price * selection.n_parameters
+
+        return min(self.basis.selections(), key=cost)
+
+    def slopes(self) -> Matrix:
+        """Return the derivatives of the mechanism by the parents in each row."""
+        beta = _solved(self._values.T @ self._values, self._values.T @ self.child)
+        slopes = self.basis(self.parents).slope(beta.astype(np.float32))
+        return np.broadcast_to(slopes, self.parents.shape).astype(float)
+
+    def features(self, axes: Matrix) -> Matrix:
+        """Return all features of some combinations of the parents."""
+        if not axes.size:
+            return np.ones((len(self.child), 1))
+        combined = self.parents @ axes
+        basis = Basis.plain(axes.shape[1]).fitted_to([(combined, self.child)])
+        return basis(combined).values.astype(float)
+
+
+def has_bent_mechanisms(rows: Sequence[Matrix], H: Matrix, graph: Graph, pool: IntMatrix) -> bool:
+    """Whether smooth functions of parents explain more than linear ones, beyond their price."""
+    latents = [each @ H.T for each in rows]
+    price = parameter_price(sum(map(len, rows)))
+    return any(
+        part.is_bent(price)
+        for j, parents in enumerate(graph)
+        if parents
+        for part in _Pool.of(latents, j, parents, pool)
+    )
+
+
+def straight_p_values(rows: Sequence[Matrix], fit: Fit) -> Matrix:
+    """Return, for each latent, the p-value of a direction in which its parents are not told apart.
+
+    It is the largest over all directions: a mechanism with a small one is nonlinear along each.
+    Latents without parents, for which there is nothing to tell, have zero.
+    """
+    assert fit.pool is not None
+    few, many = (
+        [each @ fit.H.T for each in part_of_each(rows, n_rows)]
+        for n_rows in (_ROWS_TO_SEARCH, _ROWS_TO_TEST)
+    )
+    p_values = np.zeros(len(fit.graph))
+    for j, parents in enumerate(fit.graph):
+        if parents:
+            search = _Directions.of(_Pool.of(few, j, parents, fit.pool))
+            axis = search.worst(search.flattest(), _TRIES_TO_SEARCH)
+            test = _Directions.of(_Pool.of(many, j, parents, fit.pool))
+            p_values[j] = test.p_value(test.worst(axis, _TRIES_TO_TEST))
+    return p_values
+
+
+@dataclass(frozen=True, eq=False)
+class _Directions:
+    """Tests of directions of the parents of a latent.
+
+    Attributes
+    ----------
+    pools
+        Of the latent.
+    features
+        Those that pay, in each pool: the mechanism as it is.
+    """
+
+    pools: Sequence[_Pool]
+    features: Sequence[Matrix]
+
+    @classmethod
+    def of(cls, pools: Sequence[_Pool]) -> _Directions:
+        price = parameter_price(sum(len(part.child) for part in pools))
+        return cls(pools, [part.selected(price) for part in pools])
+
+    def flattest(self) -> Matrix:
+        """Return the direction along which slopes vary least, over all rows of all pools."""
+        slopes = np.concatenate([part.slopes() for part in self.pools])
+        scatter = slopes - slopes.mean(axis=0)
+        return np.linalg.eigh(scatter.T @ scatter)[1][:, 0]
+
+    def worst(self, first: Matrix, n_tries: int) -> Matrix:
+        """Search the direction along which mechanisms are most nearly alike and linear."""
+        beyond = null_space(first[None, :])
+        if not beyond.size:
+            return first
+        place = minimize(
+            lambda place: self._distance(first + beyond @ place),
+            np.zeros(beyond.shape[1]),
+            method="Nelder-Mead",
+            options={"maxfev": n_tries * beyond.shape[1]},
+        ).x
+        return first + beyond @ place
+
+    def p_value(self, direction: Matrix) -> float:
+        """Return the p-value of mechanisms without bends along a direction, with one slope."""
+        return float(chi2.sf(*self._test(direction)))
+
+    def _distance(self, direction: Matrix) -> float:
+        """Return how far a statistic is from what it should be, in standard deviations."""
+        value, freedom = self._test(direction)
+        return (value - freedom) / np.sqrt(2 * freedom)
+
+    def _test(self, direction: Matrix) -> tuple[float, int]:
+        """Return the statistic, and its degrees of freedom."""
+        axis = direction / np.linalg.norm(direction)
+        beyond = null_space(axis[None, :])
+        freedom, weights, moments = -1, [], []
+        for part, features in zip(self.pools, self.features, strict=True):
+            straight = _orthonormal(part.features(beyond))
+            along, child, free = (
+                each - straight @ (straight.T @ each)
+                for each in (part.parents @ axis, part.child, features)
+            )
+            free = _orthonormal(np.column_stack([along, free]))
+            gain = float(np.sum((free.T @ child) ** 2))
+            freedom += free.shape[1]
+            weights.append(len(child) / (child @ child - gain))
+            moments.append([along @ along, along @ child, gain])
+        squares, products, gains = np.array(weights) @ np.array(moments)
+        return float(gains - products**2 / squares), freedom
+
+
+def _solved(gram: Matrix, right: Matrix) -> Matrix:
+    return np.linalg.solve(gram + RIDGE * np.diag(np.diag(gram)), right)
+
+
+def _orthonormal(features: Matrix) -> Matrix:
+    """Return a basis of what features span, up to single precision."""
+    scaled = features / np.maximum(np.linalg.norm(features, axis=0), np.finfo(float).tiny)
+    values, vectors = np.linalg.eigh(scaled.T @ scaled)
+    kept = values > _SMALLEST_SHARE
+    return scaled @ (vectors[:, kept] / np.sqrt(values[kept]))
