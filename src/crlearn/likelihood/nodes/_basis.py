@@ -115,22 +115,8 @@ class Basis:
         return bare, np.where(kept == root, bare.size - 1, kept)
 
     def fitted_to(self, rows: Iterable[tuple[Matrix, Matrix]]) -> Self:
-        """Fit the quadratic form.
-
-        Where a mechanism m is the root of a form Q beside a linear function l, (m - l)^2 = Q, so
-        that m^2 is linear in l m and in the products of parents. What the features with the last
-        form explain of the child stands for m: linear functions of the parents in the child change
-        nothing then, as they must not where a latent may be mixed with its parents, and no noise is
-        taken for a part of the form, which would round its tip.
-
-        `rows` are blocks of parents and children.
-        """
-        fit = _FormFit.of(self, rows)
-        for _ in range(_TURNS_OF_THE_FORM):
-            before, fit = fit, fit.turned()
-            if fit.n_rows * np.log(before.variance / fit.variance) < 2 * _LEAST_GAIN_OF_A_FORM:
-                break
-        return min(before, fit, key=lambda each: each.variance).basis
+        """Fit the form to blocks of parents and children (`FormFit`)."""
+        return FormFit.of(self, rows).basis  # type: ignore[return-value]
 
     def root(self, products: Matrix) -> Matrix:
         """Return the root of the form, from products of one and the parents."""
@@ -158,45 +144,59 @@ class Basis:
 
 
 @dataclass(frozen=True, eq=False)
-class _FormFit:
-    """A regression of a child on features of its parents, block by block.
+class FormFit:
+    """A regression of a child on features of its parents, while their form is fitted.
 
-    The root is the one feature that changes with the form.
+    Where a mechanism m is the root of a form Q beside a linear function l, (m - l)^2 = Q, so that
+    m^2 is linear in l m and in the products of parents. What the features with the last form
+    explain of the child stands for m: linear functions of the parents in the child change nothing
+    then, as they must not where a latent may be mixed with its parents, and no noise is taken for a
+    part of the form, which would round its tip.
 
     Attributes
     ----------
     basis
         The features, with the form.
     blocks
-        Values of the features of each block, and the child.
-    products
-        Of the parents and one, in each block.
+        Of rows: values of the features but for the root, products of one and the parents, the
+        child, and the root.
     gram
-        Of features and child.
+        Sums of products of features and, last, the child.
     """
 
     basis: Basis
-    blocks: Sequence[tuple[Matrix, Matrix]]
-    products: Sequence[Matrix]
+    blocks: Sequence[tuple[Matrix, Matrix, Matrix, Matrix]]
     gram: Matrix
 
     @classmethod
     def of(cls, basis: Basis, rows: Iterable[tuple[Matrix, Matrix]]) -> Self:
-        """Begin with a form that is flat."""
-        p, upper = basis.n_parents, np.triu_indices(basis.n_parents + 1)
-        blocks, products, gram = [], [], np.zeros((basis.size + 1,) * 2)
+        """Fit the form of a basis to blocks of parents and children."""
+        fit = cls._of_form(basis, rows)
+        for _ in range(_TURNS_OF_THE_FORM):
+            turned = fit._turned()
+            gain = 0.5 * fit.n_rows * np.log(fit.variance / turned.variance)
+            if gain > 0:
+                fit = turned
+            if gain < _LEAST_GAIN_OF_A_FORM:
+                break
+        return fit
+
+    @classmethod
+    def _of_form(cls, basis: Basis, rows: Iterable[tuple[Matrix, Matrix]]) -> Self:
+        upper = np.triu_indices(basis.n_parents + 1)
+        blocks, gram = [], np.zeros((basis.size + 1,) * 2)
         for parents, child in rows:
             columns = np.column_stack([basis(parents).values, child])
             gram += columns.T @ columns
-            blocks.append((columns[:, :-1], columns[:, -1]))
-            with_one = columns[:, : 1 + p]
-            products.append(with_one[:, upper[0]] * with_one[:, upper[1]])
-        return cls(basis, blocks, products, gram)
+            with_one = columns[:, : 1 + basis.n_parents]
+            products = with_one[:, upper[0]] * with_one[:, upper[1]]
+            blocks.append((columns[:, :-2], products, columns[:, -1], columns[:, -2]))
+        return cls(basis, blocks, gram)
 
     @cached_property
     def n_rows(self) -> int:
         """Number of rows."""
-        return sum(len(child) for _, child in self.blocks)
+        return sum(len(child) for _, _, child, _ in self.blocks)
 
     @cached_property
     def beta(self) -> Matrix:
@@ -210,32 +210,32 @@ class _FormFit:
         smallest = np.finfo(np.float32).eps * self.gram[-1, -1]
         return float(max(left, smallest)) / self.n_rows
 
-    def turned(self) -> Self:
+    def _turned(self) -> Self:
         """Fit the form to what is explained, and the regression to the root of the new form."""
         k = self.basis.n_parents + 1
-        gram = np.zeros((k + len(np.triu_indices(k)[0]) + 1,) * 2)
-        beta = self.beta.astype(np.float32)
-        for (values, _), products in zip(self.blocks, self.products, strict=True):
-            m = values @ beta
+        upper = np.triu_indices(k)
+        gram, beta = np.zeros((k + len(upper[0]) + 1,) * 2), self.beta.astype(np.float32)
+        for values, products, _, root in self.blocks:
+            m = values @ beta[:-1] + beta[-1] * root
             columns = np.column_stack([m[:, None] * values[:, :k], products, m * m])
             gram += columns.T @ columns
         coefficients = _solved(gram[:-1, :-1], gram[:-1, -1])
         line, form = coefficients[:k] / 2, np.zeros((k, k))
-        form[np.triu_indices(k)] = coefficients[k:]
+        form[upper] = coefficients[k:]
         form = (form + form.T) / 2 + np.outer(line, line)
         return self._with(replace(self.basis, form=form.astype(np.float32)))
 
     def _with(self, basis: Basis) -> Self:
+        """Return the regression with the root of another form."""
         gram, blocks = self.gram.copy(), []
-        gram[-2] = gram[:, -2] = 0
-        for (values, child), products in zip(self.blocks, self.products, strict=True):
-            changed = values.copy()
-            changed[:, -1] = basis.root(products)
-            with_root = np.append(changed.T @ changed[:, -1], child @ changed[:, -1])
-            gram[-2] += with_root
-            blocks.append((changed, child))
+        gram[-2] = 0
+        for values, products, child, _ in self.blocks:
+            root = basis.root(products)
+            gram[-2, :-2] += values.T @ root
+            gram[-2, -2:] += root @ root, root @ child
+            blocks.append((values, products, child, root))
         gram[:, -2] = gram[-2]
-        return type(self)(basis, blocks, self.products, gram)
+        return type(self)(basis, blocks, gram)
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,7 @@ from crlearn.likelihood.nodes._basis import (
     ROWS_FOR_THE_FORM,
     Basis,
     Features,
+    FormFit,
     Selection,
 )
 from crlearn.likelihood.nodes._mixtures import free_of_parents
@@ -240,7 +241,7 @@ class SelectedModel:
         """Return sums of products of features and, last, latent j in each environment."""
         if not parents:
             return self._products_without_parents(H[j])
-        basis = self._basis(H, j, parents, 0)
+        basis = self._fitted_form(H, j, parents, 0).basis
         environments = np.arange(len(self._ranges))
         grams = [
             _gram(self._blocks(H, environments == e), j, list(parents), basis) for e in environments
@@ -265,16 +266,19 @@ class SelectedModel:
         )
 
     def _regression(self, H: Matrix, j: int, parents: Parents, p: int, derivatives: bool) -> _Part:
-        blocks, basis = self._blocks(H, self.pool[j] == p), self._basis(H, j, parents, p)
+        blocks, form = self._blocks(H, self.pool[j] == p), self._fitted_form(H, j, parents, p)
+        basis, gram = form.basis, form.gram / form.n_rows
+        if form.n_rows < sum(map(len, blocks)):
+            gram, _ = _gram(blocks, j, list(parents), basis)
         share, cost = self._pools.shares[j, p], parameter_price(self.n_rows) / self.n_rows
         selections = basis.selections() if self.choose_features else [basis.everything()]
-        return _regress(blocks, j, list(parents), basis, selections, share, cost, derivatives)
+        return _regress(gram, blocks, j, list(parents), basis, selections, share, cost, derivatives)
 
-    def _basis(self, H: Matrix, j: int, parents: Parents, p: int) -> Basis:
-        """Return the features of the parents, fitted to some rows of a pool."""
+    def _fitted_form(self, H: Matrix, j: int, parents: Parents, p: int) -> FormFit:
+        """Fit the features of the parents to some rows of a pool."""
         columns = list(parents)
         blocks = self._blocks(H, self.pool[j] == p).some(ROWS_FOR_THE_FORM // BLOCK)
-        return Basis.plain(len(parents)).fitted_to((z[:, columns], z[:, j]) for z in blocks)
+        return FormFit.of(Basis.plain(len(parents)), ((z[:, columns], z[:, j]) for z in blocks))
 
     def _blocks(self, H: Matrix, environments: NDArray[np.bool_]) -> _Blocks:
         """Return the latents of the rows of some environments, block by block."""
@@ -323,6 +327,7 @@ class _Part:
 
 
 def _regress(
+    gram: Matrix,
     blocks: _Blocks,
     j: int,
     parents: list[int],
@@ -334,9 +339,9 @@ def _regress(
 ) -> _Part:
     """Regress latent j on features of its parents; differentiate the logarithm of the variance.
 
-    The best of the `selections` of features is taken; each parameter adds `cost` to F.
+    The best of the `selections` of features is taken; each parameter adds `cost` to F. `gram` has
+    the mean products of the features and, last, the child.
     """
-    gram, _ = _gram(blocks, j, parents, basis)
     fits = [_least_squares(gram, selection.kept) for selection in selections]
     values = [
         0.5 * share * np.log(fit.variance) + cost * selection.n_parameters
