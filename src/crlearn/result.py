@@ -24,6 +24,7 @@ SAME_ANSWER = 0.9
 LatentLevel = Literal[
     "scale",
     "elementwise",
+    "surrounding",
     "parents",
     "ancestors",
     "layers",
@@ -115,9 +116,10 @@ class Guarantee:
     ----------
     latents
         ``"scale"``: each latent up to scale (and order); ``"elementwise"``: each up to an
-        invertible function of its own; ``"parents"`` / ``"ancestors"``: mixed with its parents /
-        ancestors; ``"layers"`` / ``"blocks"``: up to a map inside each layer (with those above it)
-        or block; ``"span"``: all latents together up to one invertible linear map;
+        invertible function of its own; ``"surrounding"``: mixed with those of its parents that
+        are parents of all its children, too; ``"parents"`` / ``"ancestors"``: mixed with its
+        parents / ancestors; ``"layers"`` / ``"blocks"``: up to a map inside each layer (with those
+        above it) or block; ``"span"``: all latents together up to one invertible linear map;
         ``"components"``: up to one in each component of a mixture; ``"none"``.
     graph
         ``"exact"``, ``"closure"`` (who is an ancestor of whom), ``"cpdag"``, ``"layers"`` (which

@@ -32,6 +32,7 @@ from crlearn.graph._parents import (
     graph_of,
     is_acyclic,
     neighbours,
+    surrounding_parents,
     with_parents,
 )
 from crlearn.graph._pc import pc_cpdag
@@ -58,6 +59,7 @@ __all__ = [
     "neighbours",
     "parents_of",
     "pc_cpdag",
+    "surrounding_parents",
     "to_causallearn",
     "to_dowhy",
     "to_networkx",

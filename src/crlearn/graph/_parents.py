@@ -47,6 +47,22 @@ def is_acyclic(graph: Sequence[Parents]) -> bool:
     return True
 
 
+def surrounding_parents(graph: Graph) -> Graph:
+    """Return, for each node, those of its parents that are parents of all its children, too.
+
+    Examples
+    --------
+    >>> surrounding_parents(((), (0,), (0, 1)))  # 0 -> 1, both -> 2
+    ((), (0,), (0, 1))
+    >>> surrounding_parents(((), (0,), (1,)))  # a chain
+    ((), (), (1,))
+    """
+    return tuple(
+        tuple(i for i in parents if all(i in others for others in graph if j in others))
+        for j, parents in enumerate(graph)
+    )
+
+
 def with_parents(graph: Graph, node: int, parents: set[int]) -> Graph:
     """Return the graph in which a node has other parents."""
     return (*graph[:node], tuple(sorted(parents)), *graph[node + 1 :])

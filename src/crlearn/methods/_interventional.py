@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
+from crlearn.graph import transitive_closure
 from crlearn.inputs import Environments, Signal
 from crlearn.likelihood import FITS, Dependence, Fit, Moments
-from crlearn.result import Check
+from crlearn.result import Check, Guarantee
 
 Matrix = NDArray[np.floating]
 Mechanisms = Literal["auto", "linear", "nonlinear"]
@@ -26,6 +27,57 @@ _TOLERATED = 0.05
 # and 2 of 191 right answers more are doubted; half the level says 9 and doubts 1.
 _DOUBT = 0.1
 _APART = float(np.sqrt(2) * norm.isf(0.025))  # standard errors between two different effects
+
+
+def known_relations(fit: Fit, *, hard: bool) -> NDArray[np.bool_]:
+    """Return the edges that are the answer: those into a latent, or all its ancestors.
+
+    Where interventions are soft, edges are told from longer paths by mechanisms that are seen to be
+    nonlinear along every direction of the parents.
+    """
+    if hard:
+        return fit.adjacency
+    return np.where(_tells_parents_apart(fit), fit.adjacency, transitive_closure(fit.adjacency))
+
+
+def _tells_parents_apart(fit: Fit) -> NDArray[np.bool_]:
+    if fit.straight_p_values is None:
+        return np.zeros(len(fit.graph), dtype=bool)
+    return fit.straight_p_values < FITS
+
+
+def soft_guarantee(linear: Guarantee, fit: Fit, names: Sequence[str] | None) -> Guarantee:
+    """Return what soft interventions guarantee: more than with linear mechanisms, where these bend.
+
+    Parameters
+    ----------
+    linear
+        The guarantee with linear mechanisms.
+    fit
+        With tests of its mechanisms, or without.
+    names
+        Of the latents; None: z0, z1, ...
+    """
+    told = _tells_parents_apart(fit)
+    if not told.any():
+        return linear
+    if told.all():
+        return Guarantee(
+            latents="surrounding",
+            graph="exact",
+            text="each latent up to scale, order and a mixture with those of its parents that are "
+            "parents of all its children, too, and the exact graph, if the mixing is linear, "
+            "environments change mechanisms as said, and mechanisms are nonlinear along every "
+            "direction of the parents, which they were seen to be",
+        )
+    doubtful = [f"z{j}" if names is None else names[j] for j in np.flatnonzero(~told)]
+    whose, own = (", ".join(doubtful), "their" if len(doubtful) > 1 else "its")
+    return Guarantee(
+        latents=linear.latents,
+        graph=linear.graph,
+        text=f"{linear.text}; edges to {whose} stand for ancestors, as along some direction of "
+        f"{own} parents no nonlinear effect was seen; edges to other latents are exact",
+    )
 
 
 def blamed(mechanisms: Mechanisms, signal: Signal) -> Mechanisms:
@@ -168,4 +220,5 @@ def fit_details(fit: Fit, signal: Signal) -> dict[str, Any]:
         "mechanisms": fit.mechanisms,
         "noise": "any" if fit.any_noise else "gaussian",
         "score": fit.score,
+        **({} if fit.straight_p_values is None else {"straight_p_values": fit.straight_p_values}),
     }

@@ -4,7 +4,7 @@ Recovers the latents and the graph among them from an observational environment 
 for each latent in which that latent's mechanism was changed; nobody needs to know which one. With
 hard interventions (the latent is cut off its parents) each latent is recovered up to scale and the
 graph exactly; with soft ones each latent up to a mixture with its parents, and the graph up to its
-transitive closure.
+transitive closure, or more if mechanisms are nonlinear.
 
 The paper estimates the scores of every environment, subtracts them, and reads the encoder from the
 range and the graph from the support of the differences. Plug-in scores are the weak point: on the
@@ -20,7 +20,10 @@ the structure built in:
    the answer if it cannot be told from a Gaussian of its own for every environment.
 4. *Nonlinear mechanisms* otherwise: regressions on smooth features of the parents, the encoder by
    Newton's method with the exact Hessian, the graph by moves of single edges under BIC, first on a
-   part of the rows, then on all.
+   part of the rows, then on all. Where interventions are soft, also if linear ones fit, but others
+   explain more: if mechanisms are seen to be nonlinear along every direction of the parents, the
+   graph is exact, and a latent is mixed with those parents only that are parents of all its
+   children, too.
 5. *Noise that is not Gaussian*: if smooth densities of the noises gain more than they cost, encoder
    and graph are fitted with them.
 
@@ -45,7 +48,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import StrOptions
 
 from crlearn.base import COUNTED
-from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
     NoiseName,
@@ -69,6 +71,8 @@ from crlearn.methods._interventional import (
     far_rows_check,
     fit_checks,
     fit_details,
+    known_relations,
+    soft_guarantee,
     visibility_check,
 )
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
@@ -124,13 +128,14 @@ def linear_intervention_crl(
     )
     covered = np.isin(np.arange(n), groups.latent)
     names = groups.latent_names(n)
-    known = fit.adjacency if hard else transitive_closure(fit.adjacency)
+    known = known_relations(fit, hard=hard)
+    full = HARD_GUARANTEE if hard else soft_guarantee(SOFT_GUARANTEE, fit, names)
     labels, alternatives = environments.labels[groups.order], alternatives_of(fit)
     encoder = encoder_of(fit, signal, rows, X, environments, groups.order)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=_guarantee(covered, names, hard=hard),
+        guarantee=_guarantee(full, covered, names),
         adjacency=known & covered & covered[:, None],
         targets=groups.targets(n),
         names=names,
@@ -216,8 +221,9 @@ def group_environments(
     return Groups(environments, order, latent, (reference_of(environments)[1],), names)
 
 
-def _guarantee(covered: NDArray[np.bool_], names: Sequence[str] | None, *, hard: bool) -> Guarantee:
-    full = HARD_GUARANTEE if hard else SOFT_GUARANTEE
+def _guarantee(
+    full: Guarantee, covered: NDArray[np.bool_], names: Sequence[str] | None
+) -> Guarantee:
     if covered.all():
         return full
     hidden = _listed(~covered, names)
@@ -264,7 +270,8 @@ class LinearInterventionCRL(MeasuredCRL):
         ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
         can be recovered then.
     mechanisms
-        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
+        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit, or if
+        interventions are soft and nonlinear ones explain more.
     noise
         Of the features: ``"gaussian"``, independent, with a variance of its own for each feature;
         ``"poisson"``: X are counts, whose variance beside the latents is their mean; ``"none"``; or

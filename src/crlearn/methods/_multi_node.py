@@ -4,7 +4,8 @@ Recovers the latents, the graph among them and the targets of every environment 
 observational environment and others, each of which changes the mechanisms of some latents; nobody
 needs to know which. The 0/1 matrix of targets must have full rank. With hard interventions each
 latent is recovered up to scale and the graph exactly; with soft ones each latent up to a mixture
-with its ancestors, and the graph up to its transitive closure.
+with its ancestors, and the graph up to its transitive closure, or more if mechanisms are nonlinear
+(see `LinearInterventionCRL`).
 
 The paper estimates score differences and looks for integer combinations of environments that act
 like an intervention on one latent, by enumerating them and cutting singular values. This
@@ -40,7 +41,6 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import StrOptions
 
 from crlearn.base import COUNTED, counted
-from crlearn.graph import transitive_closure
 from crlearn.inputs import (
     Environments,
     NoiseName,
@@ -61,6 +61,8 @@ from crlearn.methods._interventional import (
     far_rows_check,
     fit_checks,
     fit_details,
+    known_relations,
+    soft_guarantee,
     visibility_check,
 )
 from crlearn.result import Guarantee, LinearDecoder, Result
@@ -107,11 +109,11 @@ def multi_node_crl(
     fit = fit.causes_first()
     labels, alternatives = environments.labels[order], alternatives_of(fit)
     encoder = encoder_of(fit, signal, rows, X, environments, order)
-    known = fit.adjacency if hard else transitive_closure(fit.adjacency)
+    known = known_relations(fit, hard=hard)
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=HARD_GUARANTEE if hard else SOFT_GUARANTEE,
+        guarantee=HARD_GUARANTEE if hard else soft_guarantee(SOFT_GUARANTEE, fit, None),
         adjacency=known,
         targets=fit.targets[np.argsort(order)],
         environments=environments.names,
@@ -151,7 +153,8 @@ class MultiNodeCRL(MeasuredCRL):
         ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
         be recovered then.
     mechanisms
-        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit.
+        ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit, or if
+        interventions are soft and nonlinear ones explain more.
     noise
         Of the features: ``"gaussian"``, independent, with a variance of its own for each feature;
         ``"poisson"``: X are counts, whose variance beside the latents is their mean; ``"none"``; or

@@ -32,7 +32,13 @@ from crlearn.metrics._subspace import (
     r2_across_blocks,
     r2_within_blocks,
 )
-from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
+from crlearn.metrics._unmixing import (
+    ancestor_error,
+    nested_error,
+    parent_error,
+    scale_error,
+    surrounding_error,
+)
 
 __all__ = [
     "METRICS",
@@ -54,6 +60,7 @@ __all__ = [
     "mac_matched",
     "match",
     "mcc",
+    "nested_error",
     "parent_error",
     "r2",
     "r2_across_blocks",
@@ -66,5 +73,6 @@ __all__ = [
     "shd_closure",
     "shd_cpdag",
     "shd_pc",
+    "surrounding_error",
     "targets_right",
 ]

@@ -50,7 +50,13 @@ from crlearn.metrics._subspace import (
     r2_across_blocks,
     r2_within_blocks,
 )
-from crlearn.metrics._unmixing import ancestor_error, parent_error, scale_error
+from crlearn.metrics._unmixing import (
+    ancestor_error,
+    nested_error,
+    parent_error,
+    scale_error,
+    surrounding_error,
+)
 from crlearn.result import GraphLevel, LatentLevel
 
 
@@ -162,7 +168,7 @@ def _accuracy(found: Comparison) -> float:
         parts.append(_layer_recovery(found))
     elif aim.latents == "elementwise":
         parts.append(mcc(found.Z, found.Z_hat, "spearman"))
-    elif aim.latents not in ("parents", "ancestors"):  # there a mixture is as good
+    elif aim.latents not in ("surrounding", "parents", "ancestors"):  # there a mixture is as good
         parts.append(mcc(found.Z, found.Z_hat))
     if aim.graph in ("exact", "closure"):
         n_pairs = max(found.n_latents * (found.n_latents - 1) / 2, 1)
@@ -183,7 +189,7 @@ _ENTRIES = (
         "correlation",
         perfect=1.0,
         chance=matched_level,
-        latents=("scale", "elementwise", "parents", "ancestors", "span", "none"),
+        latents=("scale", "elementwise", "surrounding", "parents", "ancestors", "span", "none"),
     ),
     # As many latents have a number of their own, for studies in which some are not identified.
     *(
@@ -337,6 +343,21 @@ _ENTRIES = (
         "spectral norm",
         perfect=0.0,
         latents=("ancestors",),
+    ),
+    Metric(
+        "surrounding_error",
+        lambda found: surrounding_error(*found.linear_maps, found.graph, match=False),
+        "spectral norm of what each recovered latent has of others than its surrounding parents",
+        "spectral norm",
+        perfect=0.0,
+        latents=("surrounding",),
+    ),
+    Metric(
+        "nested_error",
+        lambda found: nested_error(*found.linear_maps, found.graph, match=False),
+        "spectral norm of what each recovered latent has of others that lack one of its children",
+        "spectral norm",
+        perfect=0.0,
     ),
     Metric(
         "shd",

@@ -10,7 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crlearn.graph import GraphLike, check_dag, transitive_closure
+from crlearn.graph import (
+    GraphLike,
+    adjacency_of,
+    check_dag,
+    graph_of,
+    surrounding_parents,
+    transitive_closure,
+)
 from crlearn.metrics._check import Matrix, check_matrix
 from crlearn.metrics._correlation import best_pairs
 
@@ -56,6 +63,43 @@ def ancestor_error(
     As `parent_error`, for methods that recover a latent only up to a mixture with all ancestors.
     """
     return parent_error(encoder, mixing, transitive_closure(graph), match=match)
+
+
+def surrounding_error(
+    encoder: ArrayLike, mixing: ArrayLike, graph: GraphLike, *, match: bool = True
+) -> float:
+    """Return the spectral norm of what each latent has of others than its surrounding parents.
+
+    These are the parents that are parents of all its children, too: what soft interventions leave
+    open where mechanisms are sufficiently nonlinear.
+
+    Parameters
+    ----------
+    encoder, mixing, graph, match
+        As for `parent_error`.
+    """
+    rows = unit_rows(encoder, mixing, match)
+    surrounding = adjacency_of(surrounding_parents(graph_of(check_dag(graph, len(rows)))))
+    return _spectral_norm_outside(surrounding.T | np.eye(len(rows), dtype=bool), rows)
+
+
+def nested_error(
+    encoder: ArrayLike, mixing: ArrayLike, graph: GraphLike, *, match: bool = True
+) -> float:
+    """Return the spectral norm of what each latent has of others that lack one of its children.
+
+    Mixing-identifiability (Definition E.3 of Wu et al., 2026): latent i may be mixed with j only if
+    all children of i are children of j, whether j is a parent of i or not.
+
+    Parameters
+    ----------
+    encoder, mixing, graph, match
+        As for `parent_error`.
+    """
+    rows = unit_rows(encoder, mixing, match)
+    children = check_dag(graph, len(rows)).astype(int)
+    lacking = children @ (1 - children).T  # [i, j]: children of i that j does not have
+    return _spectral_norm_outside(lacking == 0, rows)
 
 
 def unit_rows(encoder: ArrayLike, mixing: ArrayLike, match: bool) -> Matrix:

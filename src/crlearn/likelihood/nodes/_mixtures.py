@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from crlearn.graph import Graph, adjacency_of, topological_order
+from crlearn.graph import Graph, adjacency_of, surrounding_parents, topological_order
 from crlearn.likelihood.core._moments import Moments
 
 Matrix = NDArray[np.floating]
@@ -14,15 +14,13 @@ Matrix = NDArray[np.floating]
 def free_of_parents(H: Matrix, graph: Graph, moments: Moments, pool: NDArray[np.intp]) -> Matrix:
     """Take parents out of each latent where soft interventions leave that open.
 
-    A latent may be mixed with those parents that are parents of all its children, too: no
-    mechanism changes its form by that. Of all mixtures the one is taken in which the latent, where
-    it is intervened on, does not depend on them in a linear way.
+    A latent may be mixed with its surrounding parents: no mechanism changes its form by that. Of
+    all mixtures the one is taken in which the latent, where it is intervened on, does not depend on
+    them in a linear way.
     """
-    free = H.copy()
+    free, surrounding = H.copy(), surrounding_parents(graph)
     for j in topological_order(adjacency_of(graph)):
-        parents = graph[j]
-        children = [k for k, others in enumerate(graph) if j in others]
-        open_ones = [i for i in parents if all(i in graph[k] for k in children)]
+        parents, open_ones = graph[j], list(surrounding[j])
         inside = (pool[j] > 0) * moments.sizes
         if not open_ones or not inside.any():
             continue

@@ -88,7 +88,7 @@ Matrix = NDArray[np.floating]
 Graph = NDArray[np.bool_]
 
 FULL_RANK_GUARANTEE = Guarantee(
-    latents="parents",
+    latents="surrounding",
     graph="exact",
     text="each latent up to scale, order and a mixture with those of its parents that have all its "
     "children as children, and the exact graph, if the mixing is linear, each environment but the "
