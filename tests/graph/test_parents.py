@@ -13,6 +13,7 @@ from crlearn.graph import (
     graph_of,
     is_acyclic,
     neighbours,
+    surrounding_parents,
     with_parents,
 )
 
@@ -85,3 +86,10 @@ def test_neighbours_are_all_acyclic_graphs_that_differ_in_one_pair():
         found = list(neighbours(graph))
         assert len(found) == len(set(found))
         assert set(found) == near
+
+
+def test_surrounding_parents_are_parents_of_all_children():
+    assert surrounding_parents(CHAIN) == ((), (), (1,))  # 0 is no parent of 2
+    assert surrounding_parents(((), (0,), (0, 1))) == ((), (0,), (0, 1))
+    # 3 has both parents; 1 has 4 as a child, which 0 has not.
+    assert surrounding_parents(((), (0,), (0,), (1, 2), (1,))) == ((), (), (), (1, 2), (1,))

@@ -24,7 +24,17 @@ from crlearn.result import Alternative, Check, Guarantee, LinearEncoder, Result
 MIXING = np.random.default_rng(0).normal(size=(5, 3))
 GRAPH = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]], dtype=bool)
 TARGETS = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=bool)
-LEVELS = ("scale", "elementwise", "parents", "ancestors", "layers", "blocks", "span", "none")
+LEVELS = (
+    "scale",
+    "elementwise",
+    "surrounding",
+    "parents",
+    "ancestors",
+    "layers",
+    "blocks",
+    "span",
+    "none",
+)
 
 
 def world(mixing: Any = MIXING) -> Any:
@@ -68,6 +78,7 @@ def perfect(latents="scale", graph="exact", **result):
 LATENT_METRICS = {
     "scale": ["mcc", "mcc_spearman", "r2", "scale_error"],
     "elementwise": ["mcc", "mcc_spearman", "r2"],
+    "surrounding": ["mcc", "r2", "surrounding_error"],
     "parents": ["mcc", "r2", "parent_error"],
     "ancestors": ["mcc", "r2", "ancestor_error"],
     "layers": ["layer_recovery", "mac", "mac_matched", "r2"],

@@ -3,7 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crlearn.metrics import ancestor_error, parent_error, scale_error
+from crlearn.metrics import (
+    ancestor_error,
+    nested_error,
+    parent_error,
+    scale_error,
+    surrounding_error,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 widths = st.integers(1, 5)
@@ -59,6 +65,34 @@ def test_by_hand():
     rows = np.array([[0.8, 0.6, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     assert parent_error(rows, np.eye(3), CHAIN) == pytest.approx(0.6)
     assert parent_error(rows, np.eye(3), CHAIN.T) == pytest.approx(0)
+
+
+def test_surrounding_parents_by_hand():
+    # In a chain the leaf may have its parent; the one before it not: the root lacks its child.
+    rows = np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.6, 0.8]])
+    assert surrounding_error(rows, np.eye(3), CHAIN) == pytest.approx(0.6)
+    assert surrounding_error(rows[[0, 2, 1]], np.eye(3), CHAIN) == pytest.approx(0.6)
+    complete = np.triu(np.ones((3, 3)), 1)
+    assert surrounding_error(rows, np.eye(3), complete) == pytest.approx(0)
+
+
+def test_nested_children_by_hand():
+    # Two leaves of one root: neither is a parent of the other, but both have no children.
+    fork = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
+    rows = np.array([[1.0, 0.0, 0.0], [0.0, 0.8, 0.6], [0.0, 0.0, 1.0]])
+    assert nested_error(rows, np.eye(3), fork) == pytest.approx(0)
+    assert surrounding_error(rows, np.eye(3), fork) == pytest.approx(0.6)
+    rows = np.array([[0.8, 0.6, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert nested_error(rows, np.eye(3), fork) == pytest.approx(0.6)  # a leaf lacks the children
+
+
+@given(seeds, widths)
+def test_the_weaker_a_claim_the_smaller_its_error(seed, n):
+    encoder, mixing, graph, _ = world(seed, n)
+    surrounding = surrounding_error(encoder, mixing, graph)
+    assert parent_error(encoder, mixing, graph) <= surrounding + 1e-12
+    assert nested_error(encoder, mixing, graph) <= surrounding + 1e-12
+    assert surrounding <= scale_error(encoder, mixing) + 1e-12
 
 
 def test_spectral_norm_of_two_wrong_rows():

@@ -17,7 +17,6 @@ from crlearn.likelihood.interventional._search import (
     _with_any_noise,
     fit_linear,
     fit_nonlinear,
-    free_of_parents,
     rows_inside,
 )
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
@@ -269,17 +268,6 @@ class TestNonlinear:
         found = fit_nonlinear(bent(1500), wrong, [(TRUTH, CHAIN)], hard=True, unknown_targets=True)
         assert (found.pool == POOL).all()
 
-    def test_soft_interventions_leave_mixtures_with_shared_parents_open(self):
-        """z2 has no children, so that z1 can be taken out of it; z1 must keep what z2 needs."""
-        rows = bent(4000, kept=0.5)
-        mixed = TRUTH.copy()
-        mixed[2] += 0.7 * mixed[1]
-        mixed[1] += 0.7 * mixed[0]
-        free = free_of_parents(mixed, CHAIN, Moments.of(rows), POOL)
-        np.testing.assert_allclose(free[:2], mixed[:2])  # z0 is no parent of z2
-        inside = rows[3] @ free.T
-        assert abs(np.corrcoef(inside[:, 1], inside[:, 2])[0, 1]) < 1e-8
-
 
 class TestNonlinearWithAnyNoise:
     def fit(self, H: np.ndarray, graph: Graph) -> Fit:
@@ -459,3 +447,26 @@ def test_means_that_mend_little_are_given_up(
     found = _search._with_free_means(rows, shared, shared, False, True, True)
     assert found is shared
     assert len(list(turns)) == len(shares) - n_turns
+
+
+def test_bent_mechanisms_are_fitted_where_linear_ones_fit_soft_interventions():
+    """Covariances alone would be fitted by lines; the graph is shown by what they do not see."""
+    rng = np.random.default_rng(0)
+    H = np.linalg.inv(rng.standard_normal((3, 3)))
+    environments = []
+    for e in range(4):
+        noise = rng.standard_normal((3, 3000)) * np.where(np.arange(3) == e - 1, 0.5, 1)[:, None]
+        effect = np.where(np.arange(3) == e - 1, 0.5, 1)
+        z = noise.copy()
+        z[1] += effect[1] * 0.6 * (z[0] + 0.4 * z[0] ** 2)
+        z[2] += effect[2] * 0.6 * (z[1] + 0.4 * z[1] ** 2)
+        environments.append(np.linalg.solve(H, z).T)
+    pool = pools_of(np.arange(3), 3)
+    fit = fit_interventional(environments, pool, hard=False, rng=np.random.default_rng(0))
+    assert (fit.mechanisms, fit.graph) == ("nonlinear", ((), (0,), (1,)))
+    assert fit.straight_p_values is not None
+    assert fit.straight_p_values.max() < FITS
+    flat = fit_interventional(
+        environments, pool, hard=False, mechanisms="linear", rng=np.random.default_rng(0)
+    )
+    assert flat.straight_p_values is None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.likelihood.nodes._basis import Basis, LinearBasis
+from crlearn.likelihood.nodes._basis import Basis, FormFit, LinearBasis
 
 ROWS = np.random.default_rng(0).standard_normal((40, 2))
 WIDTH, SMALLEST_ROOT = 0.3, 0.05
@@ -97,6 +97,39 @@ def test_the_form_of_a_cone_is_found():
     basis = Basis.plain(2).fitted_to([(t[:9000], child[:9000]), (t[9000:], child[9000:])])
     root = basis(t).values[:, -1]
     assert np.corrcoef(root, cone)[0, 1] > 0.999
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.7])
+def test_lines_beside_a_cone_and_noise_change_nothing(slope: float):
+    """Linear functions of parents in the child are what mixtures of a latent are made of."""
+    rng = np.random.default_rng(4)
+    t, noise = rng.standard_normal((20_000, 2)).astype(np.float32), rng.standard_normal(20_000)
+    cone = np.sqrt(2 * t[:, 0] ** 2 + t[:, 0] * t[:, 1] + t[:, 1] ** 2)
+    child = (cone + slope * t[:, 0] + noise).astype(np.float32)
+    basis = Basis.plain(2).fitted_to([(t, child)])
+    features = basis(t).values[:, [0, 1, 2, -1]].astype(float)
+    left = child - features @ np.linalg.lstsq(features, child, rcond=None)[0]
+    lost = 0.5 * len(t) * np.log(left.var() / noise.var())
+    assert abs(lost) < 8  # nats; a form with the noise in it loses a hundred
+
+
+class TestFormFit:
+    def test_its_products_are_those_of_the_features(self):
+        rng = np.random.default_rng(5)
+        t, child = rng.standard_normal((500, 2)), rng.standard_normal(500)
+        fit = FormFit.of(Basis.plain(2), [(t[:300], child[:300]), (t[300:], child[300:])])
+        columns = np.column_stack([fit.basis(t).values, child])
+        np.testing.assert_allclose(fit.gram, columns.T @ columns, rtol=1e-4, atol=1e-2)
+        assert fit.n_rows == 500
+
+    def test_the_best_form_is_kept(self):
+        rng = np.random.default_rng(6)
+        t = rng.standard_normal((2000, 2))
+        child = np.sign(t[:, 0]) + 0.1 * rng.standard_normal(2000)  # no form is like it
+        plain = Basis.plain(2)
+        features = np.column_stack([plain(t).values, child]).astype(float)
+        best = np.linalg.lstsq(features[:, :-1], child, rcond=None)
+        assert FormFit.of(plain, [(t, child)]).variance < float(best[1][0]) / 2000 * 1.001
 
 
 def test_hinges_that_nobody_keeps_are_left_out(basis: Basis):

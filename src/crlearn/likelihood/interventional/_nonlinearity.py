@@ -20,7 +20,7 @@ causal disentanglement from purely observational data, NeurIPS 2024.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,9 +38,10 @@ from crlearn.likelihood.nodes._basis import RIDGE, Basis, Selection
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 
-# Rows of an environment, and directions that are tried for each parent but the first.
+# Directions are searched with some rows of each environment, then with more from where that led.
 _ROWS_TO_SEARCH, _ROWS_TO_TEST = 2_000, 20_000
-_TRIES_TO_SEARCH, _TRIES_TO_TEST = 30, 10
+_FAR, _NEAR = 0.3, 0.03  # first steps
+_TRIES = 20  # for each parent but the first
 _SMALLEST_SHARE = 1e-5  # of squares: beyond the rounding of features in single precision
 
 
@@ -99,13 +100,22 @@ class _Pool:
         slopes = self.basis(self.parents).slope(beta.astype(np.float32))
         return np.broadcast_to(slopes, self.parents.shape).astype(float)
 
-    def features(self, axes: Matrix) -> Matrix:
-        """Return all features of some combinations of the parents."""
-        if not axes.size:
+    def straight_along(self, axis: Matrix) -> Matrix:
+        """Return features of the parents that do not vary along an axis.
+
+        Among them is the root of the mechanism as it is, without what varies: that of a form which
+        is fitted anew could be a little worse, and the difference would look like a bend.
+        """
+        beyond = null_space(axis[None, :])
+        if not beyond.size:
             return np.ones((len(self.child), 1))
-        combined = self.parents @ axes
-        basis = Basis.plain(axes.shape[1]).fitted_to([(combined, self.child)])
-        return basis(combined).values.astype(float)
+        across = np.eye(1 + len(axis))
+        across[1:, 1:] -= np.outer(axis, axis)
+        flat = replace(self.basis, form=(across @ self.basis.form @ across).astype(np.float32))
+        combined = self.parents @ beyond
+        basis = Basis.plain(beyond.shape[1]).fitted_to([(combined, self.child)])
+        root = flat(self.parents).values[:, -1:]
+        return np.hstack([basis(combined).values, root]).astype(float)
 
 
 def has_bent_mechanisms(rows: Sequence[Matrix], H: Matrix, graph: Graph, pool: IntMatrix) -> bool:
@@ -135,9 +145,9 @@ def straight_p_values(rows: Sequence[Matrix], fit: Fit) -> Matrix:
     for j, parents in enumerate(fit.graph):
         if parents:
             search = _Directions.of(_Pool.of(few, j, parents, fit.pool))
-            axis = search.worst(search.flattest(), _TRIES_TO_SEARCH)
+            axis = search.worst(search.flattest(), _FAR, _TRIES)
             test = _Directions.of(_Pool.of(many, j, parents, fit.pool))
-            p_values[j] = test.p_value(test.worst(axis, _TRIES_TO_TEST))
+            p_values[j] = test.p_value(test.worst(axis, _NEAR, _TRIES))
     return p_values
 
 
@@ -167,18 +177,20 @@ class _Directions:
         scatter = slopes - slopes.mean(axis=0)
         return np.linalg.eigh(scatter.T @ scatter)[1][:, 0]
 
-    def worst(self, first: Matrix, n_tries: int) -> Matrix:
+    def worst(self, first: Matrix, step: float, n_tries: int) -> Matrix:
         """Search the direction along which mechanisms are most nearly alike and linear."""
         beyond = null_space(first[None, :])
         if not beyond.size:
             return first
+        simplex = step * np.eye(beyond.shape[1] + 1, beyond.shape[1], k=-1)
         place = minimize(
             lambda place: self._distance(first + beyond @ place),
-            np.zeros(beyond.shape[1]),
+            simplex[0],
             method="Nelder-Mead",
-            options={"maxfev": n_tries * beyond.shape[1]},
+            options={"initial_simplex": simplex, "maxfev": n_tries * beyond.shape[1]},
         ).x
-        return first + beyond @ place
+        found = first + beyond @ place
+        return found / np.linalg.norm(found)
 
     def p_value(self, direction: Matrix) -> float:
         """Return the p-value of mechanisms without bends along a direction, with one slope."""
@@ -192,10 +204,9 @@ class _Directions:
     def _test(self, direction: Matrix) -> tuple[float, int]:
         """Return the statistic, and its degrees of freedom."""
         axis = direction / np.linalg.norm(direction)
-        beyond = null_space(axis[None, :])
         freedom, weights, moments = -1, [], []
         for part, features in zip(self.pools, self.features, strict=True):
-            straight = _orthonormal(part.features(beyond))
+            straight = _orthonormal(part.straight_along(axis))
             along, child, free = (
                 each - straight @ (straight.T @ each)
                 for each in (part.parents @ axis, part.child, features)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from crlearn.likelihood import FITS, Fit
+from crlearn.likelihood.interventional._nonlinearity import has_bent_mechanisms, straight_p_values
+
+N_ROWS = 4000
+Mechanism = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def rows_of(outside: Mechanism, inside: Mechanism, *, seed: int = 0) -> list[np.ndarray]:
+    """z0 -> z1, and z2 by mechanisms of both; the second environment has the intervention."""
+    rng = np.random.default_rng(seed)
+    environments = []
+    for mechanism, scale in ((outside, 1.0), (inside, 0.5)):
+        a = rng.standard_normal(N_ROWS)
+        b = 0.5 * a + rng.standard_normal(N_ROWS)
+        c = mechanism(a, b) + scale * rng.standard_normal(N_ROWS)
+        environments.append(np.column_stack([a, b, c]))
+    return environments
+
+
+def fit_of(parents: tuple[int, ...] = (0, 1)) -> Fit:
+    pool = np.array([[0, 0], [0, 0], [0, 1]])
+    return Fit(np.eye(3), ((), (), parents), 0.0, pool=pool)
+
+
+def p_value(outside: Mechanism, inside: Mechanism, **options) -> float:
+    return float(straight_p_values(rows_of(outside, inside), fit_of(**options))[2])
+
+
+def bent(a, b):
+    return np.abs(a) + np.tanh(2 * b)
+
+
+def line(a, b):
+    return a + b
+
+
+def bent_once(a, b):
+    """Along a - b it is flat."""
+    return np.abs(a + b)
+
+
+@pytest.mark.parametrize(
+    ("outside", "inside"),
+    [
+        pytest.param(line, lambda a, b: 0.5 * line(a, b), id="flat along a - b, in both"),
+        pytest.param(bent_once, lambda a, b: 0.5 * bent_once(a, b), id="bent along a + b alone"),
+        pytest.param(
+            lambda a, b: np.abs(a) + b, lambda a, b: 0.5 * np.abs(a) + b, id="b has one slope"
+        ),
+    ],
+)
+def test_a_direction_that_no_mechanism_tells(outside: Mechanism, inside: Mechanism):
+    assert p_value(outside, inside) > FITS
+
+
+@pytest.mark.parametrize(
+    ("outside", "inside"),
+    [
+        pytest.param(bent, lambda a, b: 0.5 * bent(a, b), id="bent along both"),
+        pytest.param(bent, bent, id="the intervention is on the noise alone"),
+        pytest.param(
+            lambda a, b: np.abs(a) + b, lambda a, b: np.abs(a), id="b has another slope inside"
+        ),
+        pytest.param(line, lambda a, b: a - b, id="lines that differ along one direction"),
+    ],
+)
+def test_mechanisms_that_tell(outside: Mechanism, inside: Mechanism):
+    if outside is line:  # along a they have one slope
+        assert p_value(outside, inside) > FITS
+    else:
+        assert p_value(outside, inside) < FITS
+
+
+def test_one_parent_is_told_by_another_slope():
+    def b_alone(a, b):
+        return b
+
+    assert p_value(b_alone, lambda a, b: 0.5 * b, parents=(1,)) < FITS
+    assert p_value(b_alone, b_alone, parents=(1,)) > FITS
+
+
+def test_latents_without_parents_have_nothing_to_tell():
+    assert straight_p_values(rows_of(line, line), fit_of(()))[2] == 0
+
+
+def test_p_values_are_not_too_small_where_there_is_a_direction():
+    p_values = [
+        straight_p_values(rows_of(bent_once, bent_once, seed=seed), fit_of())[2]
+        for seed in range(20)
+    ]
+    assert np.mean(np.array(p_values) < 0.2) < 0.5  # binomial: above it once in 400 such tests
+
+
+@pytest.mark.parametrize(("mechanism", "expected"), [(line, False), (bent, True)])
+def test_bends_that_pay(mechanism: Mechanism, expected: bool):
+    fit = fit_of()
+    assert fit.pool is not None
+    rows = rows_of(mechanism, lambda a, b: 0.5 * mechanism(a, b))
+    assert has_bent_mechanisms(rows, fit.H, fit.graph, fit.pool) is expected
