@@ -18,7 +18,7 @@ from scipy.stats import chi2
 from crlearn.graph import transitive_closure
 from crlearn.likelihood._fit import FITS, Dependence, Fit, compared
 from crlearn.likelihood.core._subsample import part_of_each
-from crlearn.likelihood.nodes._basis import RIDGE, Basis
+from crlearn.likelihood.nodes._basis import Basis, solved
 from crlearn.result import SAME_ANSWER
 
 Matrix = NDArray[np.floating]
@@ -176,9 +176,7 @@ class Regression:
         standard = (parents - mean) / scale
         basis = Basis.plain(parents.shape[1]).fitted_to([(standard, child)])
         features = basis(standard).values.astype(float)
-        gram = features.T @ features
-        gram[np.diag_indices_from(gram)] += RIDGE * np.trace(gram) / len(gram)
-        return cls(basis, mean, scale, np.linalg.solve(gram, features.T @ child))
+        return cls(basis, mean, scale, solved(features.T @ features, features.T @ child))
 
     def __call__(self, parents: Matrix) -> Matrix:
         if self.basis is None:

@@ -33,7 +33,7 @@ from crlearn.graph import Graph, Parents
 from crlearn.likelihood._fit import Fit
 from crlearn.likelihood._price import parameter_price
 from crlearn.likelihood.core._subsample import part_of_each
-from crlearn.likelihood.nodes._basis import RIDGE, Basis, Selection
+from crlearn.likelihood.nodes._basis import RIDGE, Basis, Selection, solved
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
@@ -88,7 +88,7 @@ class _Pool:
         square = self.child @ self.child
 
         def cost(selection: Selection) -> float:
-            beta = _solved(gram[np.ix_(selection.kept, selection.kept)], right[selection.kept])
+            beta = solved(gram[np.ix_(selection.kept, selection.kept)], right[selection.kept])
             left = max(square - beta @ right[selection.kept], RIDGE * square)
             return 0.5 * len(self.child) * np.log(left) + price * selection.n_parameters
 
@@ -96,7 +96,7 @@ class _Pool:
 
     def slopes(self) -> Matrix:
         """Return the derivatives of the mechanism by the parents in each row."""
-        beta = _solved(self._values.T @ self._values, self._values.T @ self.child)
+        beta = solved(self._values.T @ self._values, self._values.T @ self.child)
         slopes = self.basis(self.parents).slope(beta.astype(np.float32))
         return np.broadcast_to(slopes, self.parents.shape).astype(float)
 
@@ -218,10 +218,6 @@ class _Directions:
             moments.append([along @ along, along @ child, gain])
         squares, products, gains = np.array(weights) @ np.array(moments)
         return float(gains - products**2 / squares), freedom
-
-
-def _solved(gram: Matrix, right: Matrix) -> Matrix:
-    return np.linalg.solve(gram + RIDGE * np.diag(np.diag(gram)), right)
 
 
 def _orthonormal(features: Matrix) -> Matrix:

@@ -201,7 +201,7 @@ class FormFit:
     @cached_property
     def beta(self) -> Matrix:
         """Coefficients of the regression."""
-        return _solved(self.gram[:-1, :-1], self.gram[:-1, -1])
+        return solved(self.gram[:-1, :-1], self.gram[:-1, -1])
 
     @cached_property
     def variance(self) -> float:
@@ -219,7 +219,7 @@ class FormFit:
             m = values @ beta[:-1] + beta[-1] * root
             columns = np.column_stack([m[:, None] * values[:, :k], products, m * m])
             gram += columns.T @ columns
-        coefficients = _solved(gram[:-1, :-1], gram[:-1, -1])
+        coefficients = solved(gram[:-1, :-1], gram[:-1, -1])
         line, form = coefficients[:k] / 2, np.zeros((k, k))
         form[upper] = coefficients[k:]
         form = (form + form.T) / 2 + np.outer(line, line)
@@ -352,7 +352,7 @@ def _hinges(n_parents: int) -> tuple[Matrix, Matrix]:
     return directions, np.concatenate([np.tile(_KNOTS, n_parents), places]).astype(np.float32)
 
 
-def _solved(gram: Matrix, right: Matrix) -> Matrix:
+def solved(gram: Matrix, right: Matrix) -> Matrix:
     """Solve normal equations with a small ridge."""
     return np.linalg.solve(gram + np.diag(RIDGE * np.diag(gram)), right)
 
