@@ -68,7 +68,7 @@ def soft_guarantee(linear: Guarantee, fit: Fit, names: Sequence[str] | None) -> 
             text="each latent up to scale, order and a mixture with those of its parents that are "
             "parents of all its children, too, and the exact graph, if the mixing is linear, "
             "environments change mechanisms as said, and mechanisms are nonlinear along every "
-            "direction of the parents, which they were seen to be",
+            "direction of the parents, which those of this answer were seen to be",
         )
     doubtful = [f"z{j}" if names is None else names[j] for j in np.flatnonzero(~told)]
     whose, own = (", ".join(doubtful), "their" if len(doubtful) > 1 else "its")

@@ -2,11 +2,14 @@
 
 With linear mechanisms soft interventions show ancestors only. A mechanism outside its intervention
 and inside, f and g, tells all its parents apart if there is no direction b among them along which
-both are linear with one slope: b'f' = b'g' = c everywhere. Then scores of the two differ in as many
-directions as there are parents, and one more: the condition of Varıcı et al. (2025) for the exact
-graph. Where there is such a direction, a latent and its parents could be replaced by combinations
-of them without another mechanism taking note. For b the intervention must not count as well: a
-parent whose effect is linear, but halved inside, is told from others.
+both are linear: b'f' and b'g' constant. Then scores of the two differ in as many directions as
+there are parents, and one more: the condition of Varıcı et al. (2025) for the exact graph. Where
+there is such a direction, a latent and its parents could be replaced by combinations of them
+without another mechanism taking note.
+
+By the paper's condition an effect that is linear, but has another slope inside, is told apart, too.
+It does not count here: two parents with such effects never are, but after one of them is replaced
+by the combination that matters they look like a single parent, which would be.
 
 Outside of interventions this is the directional nonlinearity of Welch et al. (2024).
 
@@ -178,7 +181,7 @@ class _Directions:
         return np.linalg.eigh(scatter.T @ scatter)[1][:, 0]
 
     def worst(self, first: Matrix, step: float, n_tries: int) -> Matrix:
-        """Search the direction along which mechanisms are most nearly alike and linear."""
+        """Search the direction along which mechanisms are most nearly linear."""
         beyond = null_space(first[None, :])
         if not beyond.size:
             return first
@@ -193,36 +196,38 @@ class _Directions:
         return found / np.linalg.norm(found)
 
     def p_value(self, direction: Matrix) -> float:
-        """Return the p-value of mechanisms without bends along a direction, with one slope."""
-        return float(chi2.sf(*self._test(direction)))
+        """Return the p-value of mechanisms without bends along a direction."""
+        value, freedom = self._test(direction)
+        return float(chi2.sf(value, freedom)) if freedom else 1.0
 
     def _distance(self, direction: Matrix) -> float:
         """Return how far a statistic is from what it should be, in standard deviations."""
         value, freedom = self._test(direction)
-        return (value - freedom) / np.sqrt(2 * freedom)
+        return (value - freedom) / np.sqrt(2 * max(freedom, 1))
 
     def _test(self, direction: Matrix) -> tuple[float, int]:
         """Return the statistic, and its degrees of freedom."""
         axis = direction / np.linalg.norm(direction)
-        freedom, weights, moments = -1, [], []
+        value, freedom = 0.0, 0
         for part, features in zip(self.pools, self.features, strict=True):
-            straight = _orthonormal(part.straight_along(axis))
-            along, child, free = (
-                each - straight @ (straight.T @ each)
-                for each in (part.parents @ axis, part.child, features)
+            along = part.parents @ axis
+            straight = _orthonormal(_unit(np.column_stack([along, part.straight_along(axis)])))
+            child, free = (
+                each - straight @ (straight.T @ each) for each in (part.child, _unit(features))
             )
-            free = _orthonormal(np.column_stack([along, free]))
+            free = _orthonormal(free)
             gain = float(np.sum((free.T @ child) ** 2))
+            value += len(child) * gain / (child @ child - gain)
             freedom += free.shape[1]
-            weights.append(len(child) / (child @ child - gain))
-            moments.append([along @ along, along @ child, gain])
-        squares, products, gains = np.array(weights) @ np.array(moments)
-        return float(gains - products**2 / squares), freedom
+        return value, freedom
+
+
+def _unit(features: Matrix) -> Matrix:
+    return features / np.maximum(np.linalg.norm(features, axis=0), np.finfo(float).tiny)
 
 
 def _orthonormal(features: Matrix) -> Matrix:
-    """Return a basis of what features span, up to single precision."""
-    scaled = features / np.maximum(np.linalg.norm(features, axis=0), np.finfo(float).tiny)
-    values, vectors = np.linalg.eigh(scaled.T @ scaled)
+    """Return a basis of what features span, up to single precision where they had unit norm."""
+    values, vectors = np.linalg.eigh(features.T @ features)
     kept = values > _SMALLEST_SHARE
-    return scaled @ (vectors[:, kept] / np.sqrt(values[kept]))
+    return features @ (vectors[:, kept] / np.sqrt(values[kept]))
