@@ -1,4 +1,4 @@
-"""What nonlinear mechanisms tell where interventions are soft: the graph itself, fewer mixtures.
+"""What nonlinear mechanisms tell: parents from other ancestors, layers without interventions.
 
 With linear mechanisms soft interventions show ancestors only. A mechanism outside its intervention
 and inside, f and g, tells all its parents apart if there is no direction b among them along which
@@ -8,7 +8,10 @@ graph. Where there is such a direction, a latent and its parents could be replac
 of them without another mechanism taking note. For b the intervention must not count as well: a
 parent whose effect is linear, but halved inside, is told from others.
 
-Outside of interventions this is the directional nonlinearity of Welch et al. (2024).
+Without interventions f alone counts. Layers are determined where no b has b'f' = c everywhere, as a
+childless latent is a direction along which the Jacobian of the score does not vary. The directional
+nonlinearity of Welch et al. (2024) is that f has no b with b'f''b = 0 everywhere. It asks for more:
+z1 z2 is straight along z1 at each z2, but with another slope, which tells as much.
 
 References
 ----------
@@ -136,7 +139,7 @@ def straight_p_values(rows: Sequence[Matrix], fit: Fit) -> Matrix:
     It is the largest over all directions: a mechanism with a small one is nonlinear along each.
     Latents without parents, for which there is nothing to tell, have zero.
     """
-    assert fit.pool is not None
+    pools = np.zeros((len(fit.graph), 1), dtype=np.intp) if fit.pool is None else fit.pool
     few, many = (
         [each @ fit.H.T for each in part_of_each(rows, n_rows)]
         for n_rows in (_ROWS_TO_SEARCH, _ROWS_TO_TEST)
@@ -144,9 +147,9 @@ def straight_p_values(rows: Sequence[Matrix], fit: Fit) -> Matrix:
     p_values = np.zeros(len(fit.graph))
     for j, parents in enumerate(fit.graph):
         if parents:
-            search = _Directions.of(_Pool.of(few, j, parents, fit.pool))
+            search = _Directions.of(_Pool.of(few, j, parents, pools))
             axis = search.worst(search.flattest(), _FAR, _TRIES)
-            test = _Directions.of(_Pool.of(many, j, parents, fit.pool))
+            test = _Directions.of(_Pool.of(many, j, parents, pools))
             p_values[j] = test.p_value(test.worst(axis, _NEAR, _TRIES))
     return p_values
 
