@@ -386,6 +386,13 @@ def two_gaussian_noises_beside_another() -> Any:
     return ObservationalCRL(3, n_starts=2, random_state=0).fit(X)
 
 
+def a_linear_effect_beside_a_square() -> Any:
+    noise = np.random.default_rng(0).normal(size=(600, 3)) * [2.0, 0.3, 1.0]
+    square = noise[:, 0] ** 2 + noise[:, 1]
+    X = np.column_stack([noise[:, 0], square, square + noise[:, 2]])
+    return ObservationalCRL(n_starts=2, random_state=0).fit(X)
+
+
 def noise_that_grows_with_its_cause() -> Any:
     cause, noise = np.random.default_rng(0).normal(size=(2, 600)) * [[2.0], [0.3]]
     return observational(np.column_stack([cause, cause**2 + noise * np.sqrt(0.3 + cause**2)]))
@@ -781,6 +788,10 @@ FAIL: dict[tuple[str, str], Fit] = {
         "ObservationalCRL",
         "noises of a layer can be told apart",
     ): two_gaussian_noises_beside_another,
+    (
+        "ObservationalCRL",
+        "mechanisms are nonlinear along every direction",
+    ): a_linear_effect_beside_a_square,
     ("ObservationalCRL", "noise is independent of its causes"): noise_that_grows_with_its_cause,
     ("ObservationalCRL", "columns vary"): lambda: observational(far_from_zero(chain())),
     ("ObservationalCRL", "data are not Gaussian"): lambda: observational(

@@ -85,7 +85,7 @@ class Fit:
         If there are any, and mechanisms are linear.
     straight_p_values
         For each latent, of a direction along which its nonlinear mechanism does not tell parents
-        apart (`interventional._nonlinearity`); None where interventions are hard.
+        apart (`_nonlinearity`); None where that is not needed or cannot be seen.
     edge_p_values, standard_errors
         Of edges, there or not, 1 where one would close a cycle; of what each row of H has of the
         other latents.

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from crlearn.methods.observational._checks import (
+    directions_check,
     luck_of_a_gaussian,
     noise_checks,
     nonlinearity_check,
+    of_tied_latents,
+    tied_by_bends,
 )
+from crlearn.result import Guarantee
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class FakeFit:
     n_latents: int = 4
     adjacency: Any = None
     parameters: Any = ()  # shapes: a fit with Gaussian noise
+    straight_p_values: Any = None
 
     @property
     def H(self) -> Any:  # noqa: N802
@@ -41,6 +46,62 @@ def test_a_gain_that_luck_could_give_is_none():
     alone = nonlinearity_check(fit(0.0, n_latents=1))
     assert alone.passed
     assert "no mechanism to show" in alone.detail
+
+
+def of_edges(*edges: tuple[int, int], p_values: Any = None, n: int = 3, **options: Any) -> Any:
+    adjacency = np.zeros((n, n), dtype=bool)
+    adjacency[tuple(np.transpose(edges))] = True
+    given = None if p_values is None else np.array(p_values)
+    return fit(n_latents=n, adjacency=adjacency, straight_p_values=given, **options)
+
+
+@pytest.mark.parametrize(
+    ("found", "tied"),
+    [
+        (of_edges((0, 1), (1, 2), p_values=[0, 0, 0]), [True, True, True]),
+        (of_edges((0, 1), p_values=[0, 0, 0]), [True, True, False]),
+        (of_edges((0, 1), (1, 2), p_values=[0, 0, 0.5]), [True, True, False]),
+        (of_edges((0, 1), (1, 2), p_values=[0, 0.5, 0]), [False, False, True]),
+        (of_edges((0, 1), (0, 2), p_values=[0, 0.5, 0]), [True, False, True]),
+        (of_edges((0, 1)), [True, True, False]),  # behind measurement noise
+    ],
+)
+def test_latents_that_nonlinear_effects_tie_to_others(found: Any, tied: list[bool]):
+    assert tied_by_bends(found).tolist() == tied
+
+
+FULL = Guarantee("layers", "layers", "each latent up to layers")
+
+
+def test_the_guarantee_is_that_of_the_latents_that_bends_tie():
+    found = of_edges((0, 1), p_values=[0, 0, 0])
+    (check,) = directions_check(found)
+    assert check.passed is False
+    assert check.detail.startswith("of z2 no nonlinear effect was seen")
+    left = of_tied_latents(FULL, found).given([check])
+    assert (left.latents, left.graph) == ("span", "none")
+    assert left.text.startswith("of z0, z1 alone: each latent up to layers.")
+    assert "mixed with z2" in left.text
+
+
+def test_all_bent_mechanisms_leave_the_guarantee_as_it_is():
+    for p_values in ([0, 0, 1e-5], None):
+        found = of_edges((0, 1), (1, 2), p_values=p_values)
+        (check,) = directions_check(found)
+        assert check.passed
+        assert of_tied_latents(FULL, found) is FULL
+    assert directions_check(fit(n_latents=1))[0].passed
+
+
+def test_nothing_is_guaranteed_where_no_bend_is_seen():
+    found = of_edges((0, 1), (1, 2), p_values=[0, 0.5, 0.01])
+    assert not tied_by_bends(found).any()
+    assert of_tied_latents(FULL, found).given(directions_check(found)).latents == "none"
+
+
+def test_linear_mechanisms_are_allowed_where_noises_are_not_gaussian():
+    found = of_edges((0, 1), parameters={})
+    assert directions_check(found) == ()
 
 
 N_ROWS = 2000

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,32 @@ class TestTheLikelihood:
 
     def test_gaussian_data(self):
         rows = np.random.default_rng(0).normal(size=(len(X), 2))
-        with pytest.warns(AssumptionWarning, match=r"not Gaussian: fails .* nats over a Gaussian"):
+        with (
+            pytest.warns(AssumptionWarning, match=r"not Gaussian: fails .* nats over a Gaussian"),
+            pytest.warns(AssumptionWarning, match="of z0, z1 no nonlinear effect was seen"),
+        ):
             nothing: Any = ObservationalCRL(random_state=0).fit(rows)
         assert nothing.result_.details["gain_over_gaussian"] < 5
+
+    @pytest.mark.parametrize("last", ["linear", "bent"])
+    def test_one_linear_mechanism_among_nonlinear_ones_is_named(self, last: str):
+        """z2 is an effect of z1; as linear effects are part of latents, it looks like no effect."""
+        effect = Z[:, 1] if last == "linear" else 4 * np.tanh(Z[:, 1] / 4)
+        rows = np.column_stack([Z, effect + np.random.default_rng(2).normal(size=len(Z)) / 3])
+        if last == "bent":
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", AssumptionWarning)
+                model: Any = ObservationalCRL(random_state=0).fit(rows)
+            assert model.result_.guarantee.latents == "layers"
+            assert model.layers_ == [[2], [1], [0]]
+            assert model.result_.details["straight_p_values"].max() < 1e-3
+        else:
+            with pytest.warns(AssumptionWarning, match="of z2 no nonlinear effect was seen"):
+                model = ObservationalCRL(random_state=0).fit(rows)
+            guarantee = model.result_.guarantee
+            assert (guarantee.latents, guarantee.graph) == ("span", "none")
+            assert guarantee.text.startswith("of z0, z1 alone: each latent up to a mixture")
+            assert abs(correlation(model.noises(rows)[:, 0], NOISE[:, 0])) > 0.99
 
     def test_an_effect_that_the_data_hardly_show(self):
         noise = np.random.default_rng(0).normal(size=(400, 2))

@@ -6,7 +6,7 @@
    it alone; orders are searched by moving one latent at a time, needless edges are removed, and
    orders are compared once more by what is left (`interventional._edges`). This is the answer if
    it cannot be told from a Gaussian of its own for every environment and, where interventions are
-   soft, mechanisms are not bent (`interventional._nonlinearity`). If it can, and means of its
+   soft, mechanisms are not bent (`_nonlinearity`). If it can, and means of its
    own for every environment (batches) mend that, it has them, unless residuals show nonlinear
    effects. Where means alone seem wrong, that is tried first.
 3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
@@ -40,6 +40,10 @@ from crlearn.graph import (
     transitive_closure,
 )
 from crlearn.likelihood._fit import FITS, FarRows, Fit
+from crlearn.likelihood._nonlinearity import (
+    has_bent_mechanisms,
+    straight_p_values,
+)
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import part_of_each
 from crlearn.likelihood.interventional._checks import (
@@ -55,10 +59,6 @@ from crlearn.likelihood.interventional._edges import (
     standard_errors,
 )
 from crlearn.likelihood.interventional._noise import denoised, fit_with_noise
-from crlearn.likelihood.interventional._nonlinearity import (
-    has_bent_mechanisms,
-    straight_p_values,
-)
 from crlearn.likelihood.interventional._offsets import moved_back
 from crlearn.likelihood.interventional._start import (
     first_orders,

@@ -11,6 +11,7 @@
    called for (`observational._noise`).
 5. The best structures are fitted to more rows, which decide between them, and the last one to all.
    The others are its alternatives.
+6. Each mechanism is tested for bends along every direction of its parents (`_nonlinearity`).
 
 Time grows as n^2 x rows of the search x (functions of a latent)^2, and with the number of edges to
 decide on.
@@ -30,6 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from crlearn.graph import graph_of, topological_order
 from crlearn.likelihood._fit import FITS, Fit
+from crlearn.likelihood._nonlinearity import straight_p_values
 from crlearn.likelihood.core._subsample import some_rows
 from crlearn.likelihood.core._tests import gaussian_p_values
 from crlearn.likelihood.nodes._relevance import STEPS
@@ -140,8 +142,11 @@ def fit_observational(
         advance("all rows")
         with threadpool_limits(n_threads):  # there is one fit left for all of them
             fit = best if noise is not None and len(y) == len(more) else last(best)
+    fit = in_order_of_layers(fit, y)
     return replace(
-        in_order_of_layers(fit, y),
+        fit,
+        # Of rows without noise that were drawn from a fit its bends could only be confirmed.
+        straight_p_values=straight_p_values([y], fit) if noise is None else None,
         alternatives=tuple(
             # The other rows that they were compared on tell how far they are behind.
             replace(

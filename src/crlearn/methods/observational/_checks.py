@@ -1,8 +1,10 @@
-"""What speaks against a fit to observational data: Gaussian data, and noise of a wrong shape.
+"""What speaks against a fit to observational data: linear effects, and noise of a wrong shape.
 
 Linear effects with Gaussian noise make Gaussian data, and no axes of a Gaussian differ from others:
-whatever is found there means nothing. Where noises are taken to be Gaussian, others are taken for
-effects; where they have densities of their own, Gaussian ones of a layer cannot be told apart.
+whatever is found there means nothing. Where some effects are linear, latents that no others touch
+stand alone: a linear effect is no edge of a fit, but part of the latent itself. Where noises are
+taken to be Gaussian, others are taken for effects; where they have densities of their own, Gaussian
+ones of a layer cannot be told apart.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from scipy.stats import chi2, kurtosis, norm, rankdata, skew
 
 from crlearn.graph import transitive_closure
 from crlearn.likelihood import FITS, Fit, gaussian_p_values, is_gaussian
-from crlearn.result import Check
+from crlearn.result import Check, Guarantee
 from crlearn.scores import Posterior
 
 Matrix = NDArray[np.floating]
 
 _NOT_GAUSSIAN = "data are not Gaussian"
+_BENT = "mechanisms are nonlinear along every direction"
 _GAUSSIAN_NOISE = "noise is Gaussian"
 _TOLD_APART = "noises of a layer can be told apart"
 # Mean correlation. The fit errs, too: in 20 worlds with noise of 30% (the mechanisms of the
@@ -54,6 +57,61 @@ def nonlinearity_check(fit: Fit) -> Check:
     return Check(name, False, f"{gained}: {_ONLY_THE_SPAN}")
 
 
+def tied_by_bends(fit: Fit) -> NDArray[np.bool_]:
+    """Return which latents nonlinear effects tie to others, so that their layers are determined.
+
+    A latent is tied by its mechanism, or by that of a child, if this is seen to be nonlinear along
+    every direction of the parents, unless its own is not. Others may be linear effects or causes of
+    any latent. Behind measurement noise edges are taken to be nonlinear: linear effects make none.
+    """
+    has_parents = np.asarray(fit.adjacency.any(axis=0))
+    bent = has_parents.copy()
+    if fit.straight_p_values is not None:
+        bent &= fit.straight_p_values < FITS
+    has_bent_child = np.asarray((fit.adjacency & bent).any(axis=1))
+    return np.asarray(bent | (has_bent_child & ~has_parents))
+
+
+def directions_check(fit: Fit) -> tuple[Check, ...]:
+    """Check each mechanism for directional nonlinearity, which Gaussian noise asks for."""
+    if not is_gaussian(fit):  # linear mechanisms are allowed
+        return ()
+    if len(fit.H) == 1:
+        return (Check(_BENT, True, "a single latent has no mechanism"),)
+    tied, p_values = tied_by_bends(fit), fit.straight_p_values
+    if tied.all():
+        said = "every latent has an edge, and linear effects make none"
+        if p_values is not None:
+            said += f"; along its worst direction each has p = {p_values.max():.2g} at most"
+        return (Check(_BENT, True, said),)
+    said = f"of {_listed(~tied)} no nonlinear effect was seen along some direction, or none at all"
+    return (Check(_BENT, False, f"{said}: they may be linear effects or causes of any latent"),)
+
+
+def of_tied_latents(full: Guarantee, fit: Fit) -> Guarantee:
+    """Return what is left of a guarantee if `directions_check` fails: that of latents it holds for.
+
+    Parameters
+    ----------
+    full
+        The guarantee if it passes.
+    fit
+        With tests of its mechanisms, or without.
+    """
+    if all(check.passed for check in directions_check(fit)):
+        return full
+    tied = tied_by_bends(fit)
+    if not tied.any():
+        return full  # nothing is left, which the failed check says
+    return Guarantee(
+        latents="span",
+        graph="none",
+        text=f"of {_listed(tied)} alone: {full.text}. Each may be mixed with {_listed(~tied)}, "
+        "too, whose layers are not known: linear effects cannot be told from the mixing",
+        accounts_for=(_BENT,),
+    )
+
+
 def noise_checks(fit: Fit, latents: Matrix, noises: Matrix) -> tuple[Check, Check]:
     """Check the shape of noises, and that they are independent of what is not below them."""
     shape = _gaussian_check(noises) if is_gaussian(fit) else _apart_check(fit)
@@ -74,6 +132,10 @@ def visibility_check(noises: Posterior) -> Check:
         f"posterior means of noises have expected correlations of {expected.mean():.2f} with them, "
         f"the least {expected[j]:.2f} (z{j}); more features or less noise would tell more",
     )
+
+
+def _listed(latents: NDArray[np.bool_]) -> str:
+    return ", ".join(f"z{j}" for j in np.flatnonzero(latents))
 
 
 def _apart_check(fit: Fit) -> Check:

@@ -19,9 +19,10 @@ This implementation maximises a likelihood of the whole model:
    nearly as well, are kept with their log evidence.
 4. Behind measurement noise structures are fitted to rows that are drawn from their posterior, and
    compared by the likelihood of the measured rows; latents and noises are posterior means.
-5. Checks: whether the fit explains more than a Gaussian could by luck, whether noises have the
-   shape that was assumed and are independent of their causes, and whether a competing structure
-   with another answer explains the data as well.
+5. Checks: whether the fit explains more than a Gaussian could by luck, whether each mechanism is
+   nonlinear along every direction of the parents, whether noises have the shape that was assumed
+   and are independent of their causes, and whether a competing structure with another answer
+   explains the data as well. The guarantee names the latents that it holds for.
 
 Cost: one pass to reduce X; `fit_observational` says what the search takes.
 
@@ -67,8 +68,10 @@ from crlearn.likelihood import (
 from crlearn.methods._alternatives import determination_check
 from crlearn.methods.adjusted._estimator import AdjustedCRL
 from crlearn.methods.observational._checks import (
+    directions_check,
     noise_checks,
     nonlinearity_check,
+    of_tied_latents,
     visibility_check,
 )
 from crlearn.methods.observational._posterior import MechanismNoisePosterior, MechanismsPosterior
@@ -158,10 +161,11 @@ def observational_crl(
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=GUARANTEE if is_gaussian(fit) else GUARANTEE_OF_SINGLE_NOISES,
+        guarantee=_guarantee(fit),
         checks=(
             *signal.checks,
             nonlinearity_check(fit),
+            *directions_check(fit),
             *noise_checks(fit, fitted @ fit.H.T, noises_of(fit, fitted)),
             *_measurement_checks(encoder, some_rows(X, _ROWS_TO_COMPARE)),
             determination_check(len(fit.H), alternatives, _ASKED),
@@ -175,8 +179,17 @@ def observational_crl(
             "adjacency": fit.adjacency,
             "gain_over_gaussian": fit.score,
             "noise": "gaussian" if is_gaussian(fit) else "any",
+            **(
+                {}
+                if fit.straight_p_values is None
+                else {"straight_p_values": fit.straight_p_values}
+            ),
         },
     )
+
+
+def _guarantee(fit: Fit) -> Guarantee:
+    return of_tied_latents(GUARANTEE, fit) if is_gaussian(fit) else GUARANTEE_OF_SINGLE_NOISES
 
 
 def _encoders(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crlearn.likelihood import FITS, Fit
-from crlearn.likelihood.interventional._nonlinearity import has_bent_mechanisms, straight_p_values
+from crlearn.likelihood._nonlinearity import has_bent_mechanisms, straight_p_values
 
 N_ROWS = 4000
 Mechanism = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -86,6 +86,13 @@ def test_another_slope_does_not_tell_one_parent():
 
     assert p_value(b_alone, lambda a, b: 0.5 * b, parents=(1,)) > FITS
     assert p_value(b_alone, lambda a, b: np.tanh(b), parents=(1,)) < FITS
+
+
+@pytest.mark.parametrize(("mechanism", "told"), [(bent, True), (bent_once, False), (line, False)])
+def test_one_environment_shows_directional_nonlinearity(mechanism: Mechanism, told: bool):
+    rows = rows_of(mechanism, mechanism, seed=1)[:1]
+    fit = Fit(np.eye(3), ((), (), (0, 1)), 0.0)
+    assert bool(straight_p_values(rows, fit)[2] < FITS) is told
 
 
 def test_latents_without_parents_have_nothing_to_tell():

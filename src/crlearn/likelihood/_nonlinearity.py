@@ -1,4 +1,4 @@
-"""What nonlinear mechanisms tell where interventions are soft: the graph itself, fewer mixtures.
+"""What nonlinear mechanisms tell: parents from other ancestors, layers without interventions.
 
 With linear mechanisms soft interventions show ancestors only. A mechanism outside its intervention
 and inside, f and g, tells all its parents apart if there is no direction b among them along which
@@ -11,7 +11,10 @@ By the paper's condition an effect that is linear, but has another slope inside,
 It does not count here: two parents with such effects never are, but after one of them is replaced
 by the combination that matters they look like a single parent, which would be.
 
-Outside of interventions this is the directional nonlinearity of Welch et al. (2024).
+Without interventions f alone counts. Layers are determined where no b has b'f' = c everywhere, as a
+childless latent is a direction along which the Jacobian of the score does not vary. The directional
+nonlinearity of Welch et al. (2024) is that f has no b with b'f''b = 0 everywhere. It asks for more:
+z1 z2 is straight along z1 at each z2, but with another slope, which tells as much.
 
 References
 ----------
@@ -139,7 +142,7 @@ def straight_p_values(rows: Sequence[Matrix], fit: Fit) -> Matrix:
     It is the largest over all directions: a mechanism with a small one is nonlinear along each.
     Latents without parents, for which there is nothing to tell, have zero.
     """
-    assert fit.pool is not None
+    pools = np.zeros((len(fit.graph), 1), dtype=np.intp) if fit.pool is None else fit.pool
     few, many = (
         [each @ fit.H.T for each in part_of_each(rows, n_rows)]
         for n_rows in (_ROWS_TO_SEARCH, _ROWS_TO_TEST)
@@ -147,9 +150,9 @@ def straight_p_values(rows: Sequence[Matrix], fit: Fit) -> Matrix:
     p_values = np.zeros(len(fit.graph))
     for j, parents in enumerate(fit.graph):
         if parents:
-            search = _Directions.of(_Pool.of(few, j, parents, fit.pool))
+            search = _Directions.of(_Pool.of(few, j, parents, pools))
             axis = search.worst(search.flattest(), _FAR, _TRIES)
-            test = _Directions.of(_Pool.of(many, j, parents, fit.pool))
+            test = _Directions.of(_Pool.of(many, j, parents, pools))
             p_values[j] = test.p_value(test.worst(axis, _NEAR, _TRIES))
     return p_values
 
