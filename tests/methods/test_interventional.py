@@ -8,8 +8,14 @@ import pytest
 from crlearn.graph import transitive_closure
 from crlearn.inputs import Environments
 from crlearn.likelihood import Dependence, Fit, Moments
-from crlearn.methods._interventional import doubt_check, fit_checks, visibility_check
-from crlearn.result import GoodnessOfFit
+from crlearn.methods._interventional import (
+    doubt_check,
+    fit_checks,
+    known_relations,
+    soft_guarantee,
+    visibility_check,
+)
+from crlearn.result import GoodnessOfFit, Guarantee
 
 LABELS = np.array(["control", "a", "b", "c"])
 
@@ -91,3 +97,40 @@ def test_an_answer_does_not_depend_on_which_latent_is_which(seed: int):
     other = fit.reordered(rng.permutation(4))
     one, two = (doubt_check(each, each.adjacency, None)[0] for each in (fit, other))
     assert one.passed == two.passed
+
+
+class TestSoftInterventions:
+    """A chain of four, mechanisms of which tell their parents apart or not."""
+
+    CHAIN = ((), (0,), (1,), (2,))
+    LINEAR = Guarantee(latents="parents", graph="closure", text="who is an ancestor of whom")
+
+    def fit(self, *p_values: float) -> Fit:
+        told = np.array(p_values) if p_values else None
+        return Fit(np.eye(4), self.CHAIN, 0.0, straight_p_values=told)
+
+    def relations(self, *p_values: float) -> set[tuple[int, int]]:
+        found = known_relations(self.fit(*p_values), hard=False)
+        return set(zip(*map(np.ndarray.tolist, np.nonzero(found)), strict=True))
+
+    def test_edges_into_latents_whose_mechanisms_tell(self):
+        edges = {(0, 1), (1, 2), (2, 3)}
+        assert self.relations(0, 0, 0, 0) == edges
+        assert self.relations(0, 0, 0.5, 0) == edges | {(0, 2)}
+        assert self.relations() == edges | {(0, 2), (0, 3), (1, 3)}
+
+    def test_hard_interventions_need_no_bends(self):
+        assert np.array_equal(known_relations(self.fit(), hard=True), self.fit().adjacency)
+
+    def test_the_guarantee_says_more_where_all_tell(self):
+        full = soft_guarantee(self.LINEAR, self.fit(0, 0, 0, 0), None)
+        assert (full.latents, full.graph) == ("surrounding", "exact")
+
+    def test_it_names_the_others_where_some_do(self):
+        some = soft_guarantee(self.LINEAR, self.fit(0, 0, 0.5, 0), ["a", "b", "c", "d"])
+        assert (some.latents, some.graph) == ("parents", "closure")
+        assert "edges to c stand for ancestors" in some.text
+
+    def test_it_stays_where_none_was_tested_or_none_does(self):
+        for fit in (self.fit(), self.fit(1, 1, 1, 1)):
+            assert soft_guarantee(self.LINEAR, fit, None) is self.LINEAR

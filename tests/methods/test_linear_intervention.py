@@ -49,6 +49,23 @@ class TestRecovery:
         assert scores["parent_error"] < 0.1
         assert scores["shd_closure"] == 0
 
+    @pytest.mark.parametrize(
+        ("last", "levels"),
+        [("quadratic", ("surrounding", "exact")), ("linear", ("parents", "closure"))],
+    )
+    def test_bent_mechanisms_tell_parents_where_interventions_are_soft(
+        self, last: str, levels: tuple[str, str]
+    ):
+        mechanisms = ["quadratic", "quadratic", last]
+        data = world(n_latents=3, graph="full", mechanism=mechanisms, intervention="soft")
+        model = fitted(data, interventions="soft")
+        guarantee = model.result_.guarantee
+        assert (guarantee.latents, guarantee.graph) == levels
+        assert ("edges to z2 stand for ancestors" in guarantee.text) == (last == "linear")
+        scores = evaluate(model, data, metrics=["surrounding_error", "shd_closure"])
+        assert scores["surrounding_error"] < 0.1
+        assert scores["shd_closure"] == 0
+
     def test_nonlinear_mechanisms_are_noticed_and_fitted(self):
         data = world(
             n_latents=3, mechanism="quadratic", variance_factor=5.0, n_samples=2000, random_state=2
