@@ -46,6 +46,25 @@ def test_graph_is_read_through_the_matching():
     np.testing.assert_array_equal(graph_hat, CHAIN)
 
 
+@pytest.mark.parametrize(
+    ("level", "targets", "expected"),
+    [
+        ("parents", [0, 1, 2], [[0, 0], [1, 1], [2, 2]]),
+        ("surrounding", [2, 1, 0], [[0, 2], [1, 1], [2, 0]]),
+        ("ancestors", [0, 0, 2], [[0, 1], [1, 0], [2, 2]]),
+        ("scale", [0, 1, 2], [[0, 1], [1, 0], [2, 2]]),
+    ],
+    ids=["one environment each", "another order", "two latents alike", "nothing may be mixed"],
+)
+def test_latents_that_may_be_mixed_are_matched_by_what_intervenes(
+    level: Any, targets: list[int], expected: list[list[int]]
+):
+    """By their values the first two are each other's."""
+    found = comparison([1, 0, 2], targets=np.eye(3, dtype=bool)[:, targets])
+    result = replace(found.result, guarantee=Guarantee(level, "closure", "text"))
+    assert replace(found, result=result).matching.tolist() == expected
+
+
 @pytest.mark.parametrize("y", [None, np.linspace(0, 1, 50), np.linspace(0, 1, 100).reshape(50, 2)])
 def test_numbers_are_no_environments(y):
     found = replace(comparison([0, 1, 2]), y=y)

@@ -22,6 +22,9 @@ T = TypeVar("T")
 BoolMatrix = NDArray[np.bool_]
 Groups = Sequence[ArrayLike]
 
+# Levels of a guarantee by which a latent may have something of others.
+MIXED = ("surrounding", "parents", "ancestors")
+
 
 class Unavailable(Exception):  # noqa: N818
     """A metric cannot be computed for this model and dataset; the message is the reason."""
@@ -31,8 +34,9 @@ class Unavailable(Exception):  # noqa: N818
 class Comparison:
     """Truth and result in the same order; properties raise `Unavailable` where there is none.
 
-    Recovered latents are matched to true ones by absolute correlation. Latents of either side that
-    are left without a partner become isolated nodes of the other side's graph.
+    Recovered latents are matched to true ones by absolute correlation, or, where they may be mixed,
+    by what intervenes on them. Latents of either side that are left without a partner become
+    isolated nodes of the other side's graph.
     """
 
     truth: Truth
@@ -72,7 +76,23 @@ class Comparison:
     @cached_property
     def matching(self) -> NDArray[np.intp]:
         """Pairs (true latent, recovered latent)."""
+        aim = self.result.guarantee.intended or self.result.guarantee
+        if aim.latents in MIXED and (pairs := self._matching_by_targets) is not None:
+            return pairs
         return match(self.Z, self.Z_hat)
+
+    @property
+    def _matching_by_targets(self) -> NDArray[np.intp] | None:
+        """Pairs with the same interventions; None if these are not all there once on both sides.
+
+        A latent that is mixed with its parent may be nearer to that than to itself.
+        """
+        recovered = self.result.targets
+        if recovered is None or recovered.shape != self.truth.targets.shape:
+            return None
+        same = (self._true_targets.T[:, None] == recovered.T[None]).all(axis=2)
+        alone = (same.sum(axis=0) == 1).all() and (same.sum(axis=1) == 1).all()
+        return np.argwhere(same) if alone else None
 
     @property
     def active(self) -> BoolMatrix | None:
@@ -188,12 +208,18 @@ class Comparison:
                 f"the dataset {len(self.truth.targets)}"
             )
         padded = np.zeros((len(recovered), self._n_nodes), dtype=bool)
-        padded[:, : self.n_latents] = self.truth.targets
-        if len(self.environments) == len(padded):  # a model has them in the order of the labels
-            padded = padded[np.argsort(np.asarray(self.environments), kind="stable")]
+        padded[:, : self.n_latents] = self._true_targets
         placed = np.zeros_like(padded)
         placed[:, self._node_of_recovered] = recovered
         return padded, placed
+
+    @property
+    def _true_targets(self) -> BoolMatrix:
+        """True targets, environments as a model has them: in the order of the labels."""
+        targets = self.truth.targets
+        if len(self.environments) == len(targets):
+            return targets[np.argsort(np.asarray(self.environments), kind="stable")]
+        return targets
 
     @property
     def linear_maps(self) -> tuple[Matrix, Matrix]:

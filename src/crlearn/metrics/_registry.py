@@ -31,7 +31,7 @@ from crlearn.metrics._chance import (
     matched_rank_level,
     share_level,
 )
-from crlearn.metrics._comparison import Comparison, Unavailable
+from crlearn.metrics._comparison import MIXED, Comparison, Unavailable
 from crlearn.metrics._correlation import mac, mac_matched, mcc
 from crlearn.metrics._graphs import (
     edge_f1,
@@ -168,7 +168,7 @@ def _accuracy(found: Comparison) -> float:
         parts.append(_layer_recovery(found))
     elif aim.latents == "elementwise":
         parts.append(mcc(found.Z, found.Z_hat, "spearman"))
-    elif aim.latents not in ("surrounding", "parents", "ancestors"):  # there a mixture is as good
+    elif aim.latents not in MIXED:  # there a mixture is as good
         parts.append(mcc(found.Z, found.Z_hat))
     if aim.graph in ("exact", "closure"):
         n_pairs = max(found.n_latents * (found.n_latents - 1) / 2, 1)
@@ -189,7 +189,7 @@ _ENTRIES = (
         "correlation",
         perfect=1.0,
         chance=matched_level,
-        latents=("scale", "elementwise", "surrounding", "parents", "ancestors", "span", "none"),
+        latents=("scale", "elementwise", *MIXED, "span", "none"),
     ),
     # As many latents have a number of their own, for studies in which some are not identified.
     *(
