@@ -392,7 +392,7 @@ def public_things() -> dict[str, Any]:
 
 def test_every_name_on_the_page_of_papers_is_there():
     text = "\n".join(confirmed_lines())
-    for path in re.findall(r"{py:\w+}`crlearn\.([^`]+)`", text):
+    for path in re.findall(r"{py:\w+}`~crlearn\.([^`]+)`", text):
         module, _, name = f"crlearn.{path}".rpartition(".")
         assert hasattr(importlib.import_module(module), name), path
     things = public_things() | vars(importlib.import_module("crlearn.published"))
@@ -407,6 +407,32 @@ def test_every_parameter_on_the_page_of_papers_is_there():
     for name, arguments in calls:
         known = inspect.signature(things[name]).parameters
         assert set(re.findall(r"(\w+)=", arguments)) <= set(known), name
+
+
+TABLES_AND_FIGURES = {  # those that are known of
+    "Score-based": ({*range(3, 18)}, {6}),
+    "Purely": ({1, 2}, {1, 2, 3, 4}),
+    "Multi-domain": (set[int](), {1, 2, 3}),
+    "Latent": (set[int](), {2}),
+    "Potentially": ({*range(1, 23)}, {*range(1, 11)}),
+}
+
+
+@pytest.mark.parametrize("paper", TABLES_AND_FIGURES)
+def test_every_table_and_figure_of_a_paper_is_on_the_page(paper: str):
+    part = text_of(PAPERS_PAGE).partition(f"## {paper}")[2].partition("\n## ")[0]
+    tables, figures = TABLES_AND_FIGURES[paper]
+    assert tables <= numbers_after("Table", part)
+    assert figures <= numbers_after("Figure", part)
+
+
+def numbers_after(word: str, text: str) -> set[int]:
+    """The numbers in "Tables 3 to 5, 8 and 11"."""
+    lists = re.findall(rf"{word}s? (\d+(?:(?:, | to | and )\d+)*)", text)
+    found = set()
+    for first, last in re.findall(r"(\d+)(?: to (\d+))?", ", ".join(lists)):
+        found |= {*range(int(first), int(last or first) + 1)}
+    return found
 
 
 # Figures of fits

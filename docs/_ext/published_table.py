@@ -24,7 +24,8 @@ PAPERS = {
     "Xu": "Xu, Lachapelle and Magliacane: potentially degenerate Gaussian mixtures",
 }
 TITLE = "## Every published figure beside ours"
-READING = """One line is one printed value, those of methods that a paper compares with included.
+LINE = "A line is a printed value, also of methods that a paper compares itself with."
+READING = """### Reading these lines
 
 - *ours* is fitted to samples alone: mean ± standard deviation over as many worlds of the same
   process as `seeds` says. It is in bold where it is at least as good as the printed value, to the
@@ -112,8 +113,8 @@ class Published:
     @property
     def paper(self) -> str | None:
         """The paper that the source names first, or None."""
-        named = {name: self.study.source.find(name) for name in PAPERS}
-        return min((name for name in named if named[name] >= 0), key=named.get, default=None)
+        named = [name for name in PAPERS if name in self.study.source]
+        return min(named, key=self.study.source.find, default=None)
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -150,7 +151,7 @@ class Published:
             apart = {name: inside[0].setting[name] for name in varying}
             yield Line(
                 setting={**setting, **apart},
-                method=method,
+                method=self._called(method, own),
                 metric=metric,
                 paper=paper,
                 digits=self._digits(metric),
@@ -172,6 +173,11 @@ class Published:
         """Return the paper's own method as it was run here."""
         names = (method, f"{method}[paper]")
         return next((n for n in names if n in self.study.labels and n != self._ours(method)), None)
+
+    def _called(self, method: str, own: str | None) -> str:
+        """Return the class of the paper's method, which may be labelled as a variant of ours."""
+        classes = {entry.label: entry.method for entry in self.study.methods}
+        return classes[own] + "".join(method.partition("[")[1:]) if own else method
 
     def _digits(self, metric: str) -> int:
         printed = [cell.values[metric][0] for cell in self.study.published if metric in cell.values]
@@ -223,11 +229,11 @@ def opening(studies: Sequence[Published], pages: Mapping[str, str]) -> str:
         Addresses of the pages of those that are stored.
     """
     said = counts(studies)
-    parts = [TITLE, "", f"{said[0].upper()}{said[1:]}.", "", READING]
+    parts = [TITLE, "", f"{said[0].upper()}{said[1:]}. {LINE}", ""]
     for paper, title in PAPERS.items():
         if own := [study for study in studies if study.paper == paper]:
             parts.append(_part(title, own, pages))
-    return "\n".join(parts)
+    return "\n".join([*parts, READING])
 
 
 def _part(title: str, studies: Sequence[Published], pages: Mapping[str, str]) -> str:
