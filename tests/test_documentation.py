@@ -296,9 +296,7 @@ def test_what_may_be_chance_is_not_as_good(published: Any, sd: float, is_as_good
     lines = [
         x for x in lines_beside(published, "welch2024-table2", row) if x.is_compared and x.ours
     ]
-    assert [line.method for line in lines] == [
-        f"ObservationalCRL[{x}]" for x in ("stein", "sliced")
-    ]
+    assert [line.method for line in lines] == ["ScoreLayers[stein]", "ScoreLayers[sliced]"]
     assert {line.is_as_good for line in lines} == {is_as_good}
 
 
