@@ -187,8 +187,7 @@ class Published:
         """Return the lines as a table under the title of the study."""
         settings, usual = _named([line.setting for line in self.lines])
         columns = {
-            "setting": settings,
-            "paper's method": [line.method for line in self.lines],
+            "setting": self._with_methods(settings),
             "metric": [line.metric for line in self.lines],
             "paper": [_value(line.paper) for line in self.lines],
             "ours": [_shown(line, line.ours, "**" * line.is_as_good) for line in self.lines],
@@ -197,14 +196,19 @@ class Published:
             "limit": [_shown(line, line.told) for line in self.lines],
             "chance": [_value(Value(line.chance)) for line in self.lines],
         }
-        if len(set(columns["paper's method"])) == 1:
-            del columns["paper's method"]
         kept = {name: cells for name, cells in columns.items() if set(cells) - {_NOTHING, ""}}
         body = [list(kept), ["---"] * len(kept), *zip(*kept.values(), strict=True)]
         table = "\n".join(f"| {' | '.join(row)} |" for row in body)
         is_open = " open" * (len(self.lines) <= _MOST_OPEN)
         head = f"<details{is_open}><summary>{self.study.title}: {counts([self])}</summary>"
         return "\n\n".join([head, self._caption(usual, page), table, "</details>\n"])
+
+    def _with_methods(self, settings: Sequence[str]) -> list[str]:
+        """Put the paper's method before each setting, if the study has several."""
+        methods = [line.method for line in self.lines]
+        if len(set(methods)) == 1:
+            return list(settings)
+        return [": ".join(filter(None, pair)) for pair in zip(methods, settings, strict=True)]
 
     def _caption(self, usual: str, page: str | None) -> str:
         ours = next((line.label for line in self.lines if line.ours), None)
