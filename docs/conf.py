@@ -29,6 +29,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "results",
     "outcomes",
+    "papers",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["_build", "methods/_template.md"]
@@ -92,5 +93,6 @@ html_css_files = ["wide.css"]
 html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
 # No list of pages beside those that have none below them, nor beside code and wide tables.
 html_sidebars = {
-    name: [] for name in ("getting_started", "choosing", "good_enough", "gallery/*", "results/*")
+    name: []
+    for name in ("getting_started", "choosing", "papers", "good_enough", "gallery/*", "results/*")
 }

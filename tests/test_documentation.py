@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -20,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 import crlearn
-from crlearn.bench import Row, read_summary
+from crlearn.bench import Row, Study, list_studies, load_study, read_summary
 from crlearn.cli import app
 from crlearn.estimators import ESTIMATORS
 from crlearn.result import GraphLevel, LatentLevel
@@ -213,7 +214,13 @@ def part_of_the_documentation(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def extension() -> Any:
+def published() -> Any:
+    return part_of_the_documentation("published_table")
+
+
+@pytest.fixture(scope="module")
+def extension(published: Any) -> Any:
+    assert published
     return part_of_the_documentation("results")
 
 
@@ -257,6 +264,173 @@ def test_pages_of_results_that_are_gone_are_removed(extension: Any, tmp_path: Pa
     extension.write_pages({"index": "c"}, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["index.md"]
     assert (tmp_path / "index.md").read_text() == "c"
+
+
+# Published figures beside ours
+
+
+def lines_beside(published: Any, study: str, *rows: Row) -> list[Any]:
+    return published.Published(load_study(study), rows).lines
+
+
+def row_of_table7(**changes: Any) -> Row:
+    setting = {"n_latents": 5, "n_samples": 5000, "scores": "estimated", "variance_factor": 0.25}
+    row = {"study": "varici2025-table7", "setting": setting, "metric": "parent_error"}
+    return row_of(**{**row, "method": "LinearInterventionCRL", **changes})
+
+
+@pytest.mark.parametrize(
+    ("mean", "is_as_good"), [(0.03, True), (0.0449, True), (0.0451, False), (0.07, False)]
+)
+def test_ours_is_as_good_to_the_digits_of_the_paper(published: Any, mean: float, is_as_good: bool):
+    lines = lines_beside(published, "varici2025-table7", row_of_table7(mean=mean))  # paper: 0.04
+    (line,) = [line for line in lines if line.ours and line.setting["scores"] == "estimated"]
+    assert line.is_as_good == is_as_good
+
+
+@pytest.mark.parametrize(("sd", "is_as_good"), [(0.05, True), (0.2, False)])
+def test_what_may_be_chance_is_not_as_good(published: Any, sd: float, is_as_good: bool):
+    setting = {"n_latents": 4, "n_samples": 5000, "scores": "estimated"}
+    row = {"study": "welch2024-table2", "setting": setting, "method": "ObservationalCRL"}
+    row = row_of(**row, metric="mac", mean=0.5, sd=sd, chance=0.42)  # paper: 0.45 and 0.445
+    lines = [
+        x for x in lines_beside(published, "welch2024-table2", row) if x.is_compared and x.ours
+    ]
+    assert [line.method for line in lines] == ["ScoreLayers[stein]", "ScoreLayers[sliced]"]
+    assert {line.is_as_good for line in lines} == {is_as_good}
+
+
+def test_what_stands_beside_a_published_value(published: Any):
+    exact = {"n_latents": 5, "n_samples": 5000, "scores": "exact", "variance_factor": 0.25}
+    paper = "LinearInterventionCRL[paper]"
+    ours = row_of_table7()
+    rerun = row_of_table7(method=paper, mean=0.036)
+    limit = row_of_table7(method=paper, setting=exact, mean=0.0)
+    lines = lines_beside(published, "varici2025-table7", ours, rerun, limit)
+    with_ours = [line for line in lines if line.ours]
+    of_samples = [line for line in with_ours if line.setting["scores"] == "estimated"]
+    of_scores = [line for line in with_ours if line.setting["scores"] == "exact"]
+    assert [(x.ours, x.again, x.told) for x in of_samples] == [(ours, rerun, limit)]
+    assert [(x.ours, x.again, x.told) for x in of_scores] == [(ours, limit, None)]
+    assert not of_scores[0].is_compared  # ours has samples, theirs has not
+
+
+def test_times_and_what_has_no_best_value_are_not_compared(published: Any):
+    compared = {line.metric: line.is_compared for line in lines_beside(published, "xu2026-scaling")}
+    assert compared == {"seconds": False, "r2": True, "mcc": True}
+    lines = lines_beside(published, "xu2026-blocks")
+    assert {line.metric for line in lines if not line.is_compared} == {"r2_across_blocks"}
+
+
+def test_a_setting_counts_if_ours_is_as_good_as_all_that_is_published(published: Any):
+    study = load_study("varici2025-table7")
+    counts = lambda *rows: published.counts([published.Published(study, rows)])  # noqa: E731
+    n_settings = len({str(cell.setting) for cell in study.published}) // 2 * len(study.metrics)
+    assert counts() == f"{n_settings} not stored yet"
+    rows = row_of_table7(mean=0.03), row_of_table7(metric="shd_closure", mean=2.0)
+    assert counts(*rows) == (
+        f"ours is as good or better in 1 of 2 settings, {n_settings - 2} not stored yet"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in list_studies() if load_study(name).published])
+def test_every_published_value_has_a_line(published: Any, name: str):
+    study = load_study(name)
+    lines = lines_beside(published, name)
+    said = {(line.metric, line.paper.mean, line.paper.spread) for line in lines}
+    values = {(metric, *value) for cell in study.published for metric, value in cell.values.items()}
+    assert values == said
+    page = published.opening([published.Published(study, ())], {})
+    assert page.count("\n| ") == len(lines) + 2  # head and rule
+    assert f"`{name}`" in page
+
+
+def test_the_page_of_results_opens_with_published_figures(extension: Any, published: Any):
+    index = extension.result_pages(ROOT / "results")["index"]
+    headings = re.findall(r"^## .*$", index, flags=re.MULTILINE)
+    assert headings[0] == published.TITLE
+    assert index.count('<details class="published">') == len(published.PAPERS)
+    assert index.count("<details") == index.count("</details>")
+
+
+# Components of the papers
+
+PAPERS_PAGE = "docs/papers.md"
+UNCONFIRMED = "<!-- branch "  # a line about what is not here yet
+
+
+def confirmed_lines() -> list[str]:
+    return [line for line in text_of(PAPERS_PAGE).splitlines() if UNCONFIRMED not in line]
+
+
+def test_every_study_of_a_paper_is_on_the_page_of_papers(published: Any):
+    of_papers = {name for name in list_studies() if is_of_a_paper(published, load_study(name))}
+    named = set(re.findall(r"{study}`([^`]+)`", text_of(PAPERS_PAGE)))
+    assert of_papers <= named
+
+
+def is_of_a_paper(published: Any, study: Study) -> bool:
+    return published.Published(study, ()).paper is not None
+
+
+def test_every_study_on_the_page_of_papers_is_there():
+    assert set(re.findall(r"{study}`([^`]+)`", "\n".join(confirmed_lines()))) <= {*list_studies()}
+
+
+def public_things() -> dict[str, Any]:
+    """What the documentation may name without its module."""
+    modules = [importlib.import_module(name) for name in ("crlearn", *PUBLIC_MODULES)]
+    return {
+        name: getattr(module, name)
+        for module in modules
+        for name in public_names(module)
+        if not name.startswith("_")
+    }
+
+
+def test_every_name_on_the_page_of_papers_is_there():
+    text = "\n".join(confirmed_lines())
+    for path in re.findall(r"{py:\w+}`~crlearn\.([^`]+)`", text):
+        module, _, name = f"crlearn.{path}".rpartition(".")
+        assert hasattr(importlib.import_module(module), name), path
+    things = public_things() | vars(importlib.import_module("crlearn.published"))
+    for name in re.findall(r"(?<!})`([A-Z]+[a-z]\w+|[A-Z]{3,}I?)\b[^`]*`", text):
+        assert name in things, name
+
+
+def test_every_parameter_on_the_page_of_papers_is_there():
+    things = public_things()
+    calls = re.findall(r"(?<!})`(\w+)\(([^`]+)\)`", "\n".join(confirmed_lines()))
+    assert len(calls) > 10
+    for name, arguments in calls:
+        known = inspect.signature(things[name]).parameters
+        assert set(re.findall(r"(\w+)=", arguments)) <= set(known), name
+
+
+TABLES_AND_FIGURES = {  # those that are known of
+    "Score-based": ({*range(3, 18)}, {6}),
+    "Purely": ({1, 2}, {1, 2, 3, 4}),
+    "Multi-domain": (set[int](), {1, 2, 3}),
+    "Latent": (set[int](), {2}),
+    "Potentially": ({*range(1, 23)}, {*range(1, 11)}),
+}
+
+
+@pytest.mark.parametrize("paper", TABLES_AND_FIGURES)
+def test_every_table_and_figure_of_a_paper_is_on_the_page(paper: str):
+    part = text_of(PAPERS_PAGE).partition(f"## {paper}")[2].partition("\n## ")[0]
+    tables, figures = TABLES_AND_FIGURES[paper]
+    assert tables <= numbers_after("Table", part)
+    assert figures <= numbers_after("Figure", part)
+
+
+def numbers_after(word: str, text: str) -> set[int]:
+    """The numbers in "Tables 3 to 5, 8 and 11"."""
+    lists = re.findall(rf"{word}s? (\d+(?:(?:, | to | and )\d+)*)", text)
+    found = set()
+    for first, last in re.findall(r"(\d+)(?: to (\d+))?", ", ".join(lists)):
+        found |= {*range(int(first), int(last or first) + 1)}
+    return found
 
 
 # Figures of fits

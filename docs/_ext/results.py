@@ -10,7 +10,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from crlearn.bench import ComparisonTable, compare, load_study, read_summary
+from published_table import Published, opening
+
+from crlearn.bench import ComparisonTable, compare, list_studies, load_study, read_summary
 
 INTRODUCTION = """# Results
 
@@ -19,7 +21,7 @@ crlearn: `crlearn bench list` shows all of them, and `crlearn bench run STUDY --
 again, with the same seeds.
 """
 NOTHING_YET = "No results are stored yet."
-READING = """## Reading the tables
+READING = """## Reading the tables of studies
 
 - Each line is one metric in one setting; the last line of a setting is the time to fit, in seconds.
 - Settings that differ in many parameters share one column: it names what differs from the usual
@@ -65,13 +67,18 @@ def index_page(tables: dict[str, ComparisonTable]) -> str:
     """Return the overview, or say that nothing is there."""
     if not tables:
         return "\n".join([INTRODUCTION, NOTHING_YET, ""])
-    overview = ["| study | source | seeds |", "|---|---|---|"]
+    rows = {table.study.name: table.rows for table in tables.values()}
+    pages = {table.study.name: f"{name}.md" for name, table in tables.items()}
+    published = [Published(load_study(name), rows.get(name, ())) for name in list_studies()]
+    overview = ["## All studies that are stored", "", "| study | source | seeds |", "|---|---|---|"]
     overview += [
         f"| [{table.study.title}]({name}.md) | {table.study.source} | {table.n} |"
         for name, table in tables.items()
     ]
     toctree = ["```{toctree}", ":hidden:", "", *tables, "```"]
-    return "\n".join([INTRODUCTION, *overview, "", READING, *toctree, ""])
+    return "\n".join(
+        [INTRODUCTION, opening(published, pages), *overview, "", READING, *toctree, ""]
+    )
 
 
 def write_pages(pages: dict[str, str], folder: Path) -> None:
