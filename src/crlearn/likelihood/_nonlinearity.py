@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,7 @@ class _Pool:
         mean, scale = whole.mean(axis=0), whole.std(axis=0)
         found = []
         for p in np.unique(pool[j]):
-            z = np.concatenate([latents[e] for e in np.flatnonzero(pool[j] == p)])
+            z = np.concatenate([latents[e] for e in np.flatnonzero(pool[j] == p).tolist()])
             found.append(cls((z[:, columns] - mean) / scale, z[:, j]))
         return found
 
@@ -95,8 +96,8 @@ class _Pool:
 
         def cost(selection: Selection) -> float:
             beta = solved(gram[np.ix_(selection.kept, selection.kept)], right[selection.kept])
-            left = max(square - beta @ right[selection.kept], RIDGE * square)
-            return 0.5 * len(self.child) * np.log(left) + price * selection.n_parameters
+            left = float(max(square - beta @ right[selection.kept], RIDGE * square))
+            return 0.5 * len(self.child) * log(left) + price * selection.n_parameters
 
         return min(self.basis.selections(), key=cost)
 
@@ -220,7 +221,7 @@ class _Directions:
             )
             free = _orthonormal(free)
             gain = float(np.sum((free.T @ child) ** 2))
-            value += len(child) * gain / (child @ child - gain)
+            value += len(child) * gain / float(child @ child - gain)
             freedom += free.shape[1]
         return value, freedom
 
