@@ -71,6 +71,7 @@ from crlearn.methods._interventional import (
     far_rows_check,
     fit_checks,
     fit_details,
+    held_latents,
     known_relations,
     soft_guarantee,
     visibility_check,
@@ -115,17 +116,23 @@ def linear_intervention_crl(
     n = signal.n_latents
     rows = by_environment(signal.encoder(X), environments, groups.order)
     signal_noise, rng = signal.noise_in(groups.order), np.random.default_rng(seed)
+    held = held_latents(rows, environments.labels[groups.order], hard=hard)
+    held.refuse_several()
+    rows = held.widened(rows, rng)
     if groups.n_targets > n:
         moments = Moments.of(rows, noise=signal_noise)
         groups = replace(groups, latent=grouped_targets(groups.latent, moments, n, rng))
+    pool = pools_of(groups.latent, n)
+    held.refuse_shared(pool.T > 0)
     fit = fit_interventional(
         rows,
-        pools_of(groups.latent, n),
+        pool,
         hard=hard,
         mechanisms=blamed(mechanisms, signal),
         rng=rng,
         noise=signal_noise,
     )
+    fit = replace(fit, H=held.exact(fit.H, fit.targets))
     covered = np.isin(np.arange(n), groups.latent)
     names = groups.latent_names(n)
     known = known_relations(fit, hard=hard)
@@ -146,6 +153,7 @@ def linear_intervention_crl(
             _coverage_check(covered, names),
             check_environment_sizes(environments, n),
             visibility_check(Moments.of(rows), labels),
+            *held.checks(fit.H, fit.targets, names),
             *fit_checks("single-node interventions fit", fit, environments, groups.order),
             *far_rows_check(fit, environments, groups.order),
             determination_check(n, alternatives),

@@ -61,6 +61,7 @@ from crlearn.methods._interventional import (
     far_rows_check,
     fit_checks,
     fit_details,
+    held_latents,
     known_relations,
     soft_guarantee,
     visibility_check,
@@ -102,11 +103,14 @@ def multi_node_crl(
     signal = read_signal(X, environments, n_latents, len(environments) - 1, noise)
     rows = by_environment(signal.encoder(X), environments, order)
     rng = np.random.default_rng(seed)
+    held = held_latents(rows, environments.labels[order], hard=hard)
+    rows = held.widened(rows, rng)
     mechanisms = blamed(mechanisms, signal)
     fit = fit_interventional(
         rows, None, hard=hard, mechanisms=mechanisms, rng=rng, noise=signal.noise_in(order)
     )
     fit = fit.causes_first()
+    fit = replace(fit, H=held.exact(fit.H, fit.targets))
     labels, alternatives = environments.labels[order], alternatives_of(fit)
     encoder = encoder_of(fit, signal, rows, X, environments, order)
     known = known_relations(fit, hard=hard)
@@ -122,6 +126,7 @@ def multi_node_crl(
             reference_of(environments)[1],
             check_environment_sizes(environments, signal.n_latents),
             visibility_check(Moments.of(rows), labels),
+            *held.checks(fit.H, fit.targets, None),
             *fit_checks("interventions on sets of latents fit", fit, environments, order),
             *far_rows_check(fit, environments, order),
             determination_check(signal.n_latents, alternatives),
