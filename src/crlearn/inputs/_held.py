@@ -52,18 +52,11 @@ class Held:
 
     @classmethod
     def of(cls, environments: Sequence[Matrix], labels: NDArray[Any]) -> Held:
-        """Find what rows that are white together do not vary along; the first is the reference."""
+        """Find what rows that are white together do not vary along."""
         spaces = tuple(map(_flat_directions, environments))
         for rows, space, label in zip(environments, spaces, labels, strict=True):
             if len(space):
                 _refuse_few_rows(rows, len(rows[0]) - len(space), label)
-        if len(spaces[0]):
-            raise ValueError(
-                f"In the reference environment, {labels[0]}, X varies in "
-                f"{len(spaces[0][0]) - len(spaces[0])} of the {len(spaces[0][0])} directions that "
-                "latents have. It must be observational, so that all of them vary: name another "
-                "one by reference=, or ask for fewer latents."
-            )
         found = _meets(spaces)
         held = tuple(
             space if len(space) < 2 else np.array([row for row in found if _is_in(row, space)])
@@ -80,6 +73,16 @@ class Held:
         """Name the environments that hold something."""
         return _named(self.labels[[len(rows) > 0 for rows in self.rows]])
 
+    def refuse_flat_reference(self) -> None:
+        """Refuse a first environment that holds something: it is the reference."""
+        if len(self.rows[0]):
+            n_held, n = self.rows[0].shape
+            raise ValueError(
+                f"In the reference environment, {self.labels[0]}, X varies in {n - n_held} of the "
+                f"{n} directions that latents have. It must be observational, so that all of them "
+                "vary: name another one by reference=, or ask for fewer latents."
+            )
+
     def refuse_several(self) -> None:
         """Refuse environments that hold more than one latent."""
         many = [len(rows) > 1 for rows in self.rows]
@@ -95,11 +98,22 @@ class Held:
         holding = [e for e, rows in enumerate(self.rows) if len(rows)]
         for e, f in combinations(holding, 2):
             if len(_meet(self.rows[e], self.rows[f])) and not (targets[e] & targets[f]).any():
+                one, other = self.labels[[e, f]].tolist()
                 raise ValueError(
-                    f"Environments {self.labels[e]} and {self.labels[f]} hold the same latent at "
-                    "values: they have the same target, and 'targets' must say so, for instance "
-                    f"targets={{{self.labels[e]!r}: 'A', {self.labels[f]!r}: 'A', ...}}."
+                    f"Environments {one} and {other} hold the same latent at values: they have the "
+                    "same target, and 'targets' must say so, for instance "
+                    f"targets={{{one!r}: 'A', {other!r}: 'A', ...}}."
                 )
+
+    def one_row(self) -> NDArray[np.floating]:
+        """Return the row of the only latent that is held."""
+        rows = np.concatenate(self.rows)
+        if any(not _is_in(row, rows[:1]) for row in rows):
+            raise ValueError(
+                f"In {self.where()} different latents are held at values. They were said to be the "
+                "same one: give each environment a target of its own."
+            )
+        return np.asarray(rows[0])
 
     def widened(
         self, environments: Sequence[Matrix], rng: np.random.Generator

@@ -92,6 +92,7 @@ def blamed(mechanisms: Mechanisms, signal: Signal) -> Mechanisms:
 def held_latents(rows: Sequence[Matrix], labels: NDArray[Any], *, hard: bool) -> Held:
     """Find what environments hold at a value; no soft intervention does that."""
     held = Held.of(rows, labels)
+    held.refuse_flat_reference()
     if not hard and held.any:
         raise ValueError(
             f"In {held.where()} latents are held at values, which is a hard intervention: they "

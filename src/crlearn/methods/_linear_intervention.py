@@ -76,6 +76,7 @@ from crlearn.methods._interventional import (
     soft_guarantee,
     visibility_check,
 )
+from crlearn.methods._node_level import is_pair, node_level_crl
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]
@@ -111,6 +112,9 @@ def linear_intervention_crl(
 ) -> Result:
     """Recover latents and graph; see the module's text."""
     hard = interventions == "hard"
+    if targets is not None and is_pair(environments, targets, hard=hard):
+        target = targets[environments.labels.tolist()[0]]
+        return node_level_crl(X, environments, target, n_latents, noise=noise, seed=seed)
     groups = group_environments(environments, targets)
     signal = read_signal(X, environments, n_latents, groups.n_targets, noise)
     n = signal.n_latents
