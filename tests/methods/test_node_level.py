@@ -14,8 +14,9 @@ BOTH = {1: "gene", 2: "gene"}
 
 
 def pair(*interventions: Any, mechanism: str = "linear", measurement_noise: float = 0.0) -> Any:
-    world = make_linear_interventional(4, 10, 10, mechanism=mechanism, graph="full", random_state=0)
-    assert world.truth.scms is not None
+    world: Any = make_linear_interventional(
+        4, 10, 10, mechanism=mechanism, graph="full", random_state=0
+    )
     return simulate(
         world.truth.scms[0],
         world.truth.mixing,

@@ -275,7 +275,7 @@ def single_node_with(world: Any, targets: Any) -> Any:
 def held_combinations() -> Any:
     """Environments hold one combination of latents more than there are latents."""
     world: Any = make_multi_node(
-        3, 5, 600, target_sets=[*np.eye(3), [0, 1, 1]], intervention="do", random_state=0
+        3, 5, 600, target_sets=np.vstack([np.eye(3), [0, 1, 1]]), intervention="do", random_state=0
     )
     Z = world.truth.Z.copy()
     Z[world.y == 4, 2] = np.random.default_rng(0).standard_normal((world.y == 4).sum())

@@ -115,9 +115,7 @@ class Held:
             )
         return np.asarray(rows[0])
 
-    def widened(
-        self, environments: Sequence[Matrix], rng: np.random.Generator
-    ) -> Sequence[Matrix]:
+    def widened(self, environments: Sequence[Matrix], rng: np.random.Generator) -> Sequence[Matrix]:
         """Return rows in which held latents vary a little, independently of each other."""
         if not self.any:
             return environments

@@ -70,7 +70,7 @@ def soft_guarantee(linear: Guarantee, fit: Fit, names: Sequence[str] | None) -> 
             "environments change mechanisms as said, and mechanisms are nonlinear along every "
             "direction of the parents, which they were seen to be",
         )
-    doubtful = [f"z{j}" if names is None else names[j] for j in np.flatnonzero(~told)]
+    doubtful = [f"z{j}" if names is None else names[j] for j in np.flatnonzero(~told).tolist()]
     whose, own = (", ".join(doubtful), "their" if len(doubtful) > 1 else "its")
     return Guarantee(
         latents=linear.latents,

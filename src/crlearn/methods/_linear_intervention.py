@@ -27,6 +27,10 @@ the structure built in:
 5. *Noise that is not Gaussian*: if smooth densities of the noises gain more than they cost, encoder
    and graph are fitted with them.
 
+Environments that hold a latent at a value (do-interventions) show its row of the encoder exactly
+(`inputs._held`). Two environments that intervene on the same latent, without an observational one,
+show that latent alone (`methods._node_level`).
+
 Time grows linearly in the rows (one pass to reduce X; without step 4 nothing else sees them) and as
 the sixth power of the number of latents for the Newton steps; memory holds one copy of the reduced
 rows.
@@ -279,8 +283,8 @@ class LinearInterventionCRL(MeasuredCRL):
         target, with a check that compares it; ``"auto"``: the rank of X, or as many as stand out
         from the noise.
     interventions
-        ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
-        can be recovered then.
+        ``"hard"``: they cut a latent off its parents, or set it to a value. ``"soft"``: they change
+        its mechanism; less can be recovered then.
     mechanisms
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit, or if
         interventions are soft and nonlinear ones explain more.
@@ -291,7 +295,8 @@ class LinearInterventionCRL(MeasuredCRL):
     targets
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets, or a 0/1 matrix (labels in order, latents). None: each on its own, or as many as
-        `n_latents` says, found by the likelihood.
+        `n_latents` says, found by the likelihood. If there are two environments alone, and both
+        have the same target, none is observational, and that latent alone is recovered.
     outliers
         ``"keep"``, or ``"downweight"``: rows that stand far out of their environment get the weight
         zero; ``result_.details["weights"]`` has the weights.

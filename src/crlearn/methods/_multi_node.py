@@ -22,6 +22,9 @@ implementation maximises one likelihood over all environments:
 5. *Nonlinear mechanisms*, if linear ones do not fit: as in `LinearInterventionCRL`, and targets
    are revised as well.
 
+Environments that hold latents at values (do-interventions) show their rows exactly, where the
+environments leave no choice of them (`inputs._held`).
+
 Time grows linearly in the rows (one pass to reduce X; without step 5 nothing else sees them), and
 about as m n^4 in the number of environments and latents.
 
@@ -155,8 +158,8 @@ class MultiNodeCRL(MeasuredCRL):
         Number of latents; ``"auto"`` or None: the rank of X, or, if noise fills all dimensions, as
         many as stand out from it.
     interventions
-        ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
-        be recovered then.
+        ``"hard"``: they cut latents off their parents, or set them to values. ``"soft"``: they
+        change mechanisms; less can be recovered then.
     mechanisms
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit, or if
         interventions are soft and nonlinear ones explain more.

@@ -13,10 +13,9 @@ N = 4
 
 def pair(*interventions: Any, mechanism: str = "linear", noise: str = "gaussian") -> Any:
     """Return white rows of two environments, and the row of latent 2 among their directions."""
-    world = make_linear_interventional(
+    world: Any = make_linear_interventional(
         N, N, 10, mechanism=mechanism, noise=noise, graph="full", random_state=0
     )
-    assert world.truth.scms is not None
     found = simulate(
         world.truth.scms[0],
         world.truth.mixing,
@@ -61,7 +60,7 @@ def test_the_test_has_its_level_and_its_degrees_of_freedom():
         rng = np.random.default_rng(seed)
         rows = rng.standard_normal((2, 400, 3))
         rows[1, :, 0] = 2 * rows[1, :, 0] + 0.5
-        found = one_direction(rows, rng)
+        found = one_direction(list(rows), rng)
         assert found.freedom == 7  # linear terms, squares and products, but for z and its square
         p_values.append(found.p_value)
     assert sum(p < 0.05 for p in p_values) <= 8

@@ -409,7 +409,7 @@ def _changes(
     value: float,
 ) -> list[Intervention]:
     """Return one intervention for each of the targets."""
-    kinds = [kind] * len(targets) if isinstance(kind, str) else list(kind)
+    kinds: list[Any] = [kind] * len(targets) if isinstance(kind, str) else list(kind)
     if len(kinds) != len(targets) or not set(kinds) <= {"hard", "soft", "do"}:
         raise ValueError(
             "'intervention' must be 'hard', 'soft' or 'do', or one of these for each of the "

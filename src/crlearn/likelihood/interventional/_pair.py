@@ -73,9 +73,7 @@ def one_direction(rows: Sequence[Matrix], rng: np.random.Generator) -> OneDirect
     rng
         For the starts.
     """
-    few, many = (
-        _Ratio.of(part_of_each(rows, n_rows)) for n_rows in (_ROWS_TO_SEARCH, _MOST_ROWS)
-    )
+    few, many = (_Ratio.of(part_of_each(rows, n_rows)) for n_rows in (_ROWS_TO_SEARCH, _MOST_ROWS))
     found = max((few.fitted(row) for row in _starts(rows, rng)), key=lambda fit: fit.value)
     return many.tested(many.fitted(found.row))
 
@@ -121,8 +119,10 @@ class _Ratio:
         """Test that other linear functions and products of x tell nothing."""
         tangent, left, weights = self._linearised(at, True)
         others = quadratic_features(self.x)
-        others -= tangent @ np.linalg.pinv(tangent.T @ (weights[:, None] * tangent)) @ (
-            tangent.T @ (weights[:, None] * others)
+        others -= (
+            tangent
+            @ np.linalg.pinv(tangent.T @ (weights[:, None] * tangent))
+            @ (tangent.T @ (weights[:, None] * others))
         )
         information = others.T @ (weights[:, None] * others) / len(self.x)
         values, axes = np.linalg.eigh(information)
