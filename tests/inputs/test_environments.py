@@ -13,7 +13,6 @@ from crlearn.inputs import (
     read_environments,
     reference_first,
     reference_of,
-    refuse_flat_environments,
     unused_label_checks,
 )
 
@@ -98,18 +97,6 @@ def test_rows_of_each_environment_with_the_reference_first():
     environments = read_environments(np.where(Y == "a", "b", Y), "wild")
     parts = by_environment(rows, environments, reference_first(environments))
     assert [part[:, 0].tolist() for part in parts] == [[0, 2, 5], [1, 3, 4]]
-
-
-def test_rows_that_are_alike_are_refused():
-    rng = np.random.default_rng(0)
-    rows, labels = rng.normal(size=(60, 3)), np.repeat(["control", "drug", "heat"], 20)
-    environments = read_environments(labels)
-    refuse_flat_environments(rows, environments)
-    rows[20:40, 1] = 2.0
-    with pytest.raises(ValueError, match="Inside environment drug X varies in 2 of the 3"):
-        refuse_flat_environments(rows, environments)
-    with pytest.raises(ValueError, match="needs more than 3 rows"):
-        refuse_flat_environments(rows[:43], read_environments(labels[:43]))
 
 
 def test_small_environments_are_named():

@@ -10,6 +10,7 @@ from crlearn.data import (
     Dataset,
     make_coupled_interventional,
     make_linear_interventional,
+    make_multi_node,
     make_noisy_interventional,
 )
 from crlearn.exceptions import AssumptionWarning
@@ -215,6 +216,104 @@ class TestWhatDataContradict:
         y[few] = 0
         with pytest.raises(ValueError, match=r"needs more than 4 rows.*Too few are in: 1"):
             fitted(Dataset(data.X, y))
+
+
+def off_rows(model: Any, data: Any, latents: Any) -> float:
+    """Return the most that rows of these latents have of others, beside their own share."""
+    rows = np.abs(model.result_.encoder.matrix @ data.truth.mixing.matrix)
+    rows /= np.diag(rows)[:, None].copy()
+    np.fill_diagonal(rows, 0)
+    return float(rows[list(latents)].max())
+
+
+def held_check(model: Any) -> Any:
+    return next(c for c in model.result_.checks if c.name == "held latents are targets")
+
+
+class TestHeldLatents:
+    """Do-interventions: environments in which a latent does not vary."""
+
+    @pytest.mark.parametrize("seed", range(2))
+    @pytest.mark.parametrize("mechanism", ["linear", "quadratic"])
+    def test_rows_are_exact_and_the_graph_is_right(self, mechanism: str, seed: int):
+        data = world(n_latents=3, mechanism=mechanism, intervention="do", random_state=seed)
+        model = fitted(data)
+        assert off_rows(model, data, range(3)) < 1e-10
+        assert evaluate(model, data)["shd"] == 0
+        assert not model.result_.failed_checks
+        assert held_check(model).detail.endswith("1 holds z0, 2 holds z1, 3 holds z2")
+
+    @pytest.mark.parametrize("value", [0.0, 20.0])
+    def test_others_may_be_hard(self, value: float):
+        data = world(intervention=["do", "hard", "do", "hard"], value=value)
+        model = fitted(data, mechanisms="linear")
+        assert off_rows(model, data, [0, 2]) < 1e-10
+        assert 1e-6 < off_rows(model, data, [1, 3]) < 0.05
+        assert evaluate(model, data)["shd"] == 0
+        assert model.result_.goodness_of_fit.p_value > 1e-3
+        assert model.result_.guarantee.latents == "scale"
+
+    @pytest.mark.parametrize("known", [True, False])
+    def test_a_latent_may_be_held_more_than_once(self, known: bool):
+        kinds = ["do", "do", "hard", "hard", "do", "hard"]
+        data = world(intervention=kinds, intervened=[0, 1, 2, 3, 0, 1])
+        targets = {1: "p", 2: "q", 3: "r", 4: "s", 5: "p", 6: "q"} if known else None
+        model = fitted(data, n_latents=4, targets=targets, mechanisms="linear")
+        scores = evaluate(model, data)
+        assert scores["mcc"] > 0.9999
+        assert scores["shd"] == 0
+        assert scores["targets_right"] == 1
+        assert held_check(model).passed
+
+    @quiet
+    def test_latents_that_nothing_is_done_to(self):
+        data = world(intervention="do", intervened=[0, 2])
+        model = fitted(data, mechanisms="linear")
+        rows = np.abs(model.result_.encoder.matrix[:2] @ data.truth.mixing.matrix)
+        np.testing.assert_allclose(rows / rows.max(axis=1)[:, None], np.eye(4)[[0, 2]], atol=1e-9)
+        assert model.result_.guarantee.latents == "span"
+
+    def test_measurement_noise_hides_nothing_of_it(self):
+        data = world(intervention="do", n_features=40, measurement_noise=0.1)
+        model = fitted(data, mechanisms="linear")
+        assert all(check.name != "held latents are targets" for check in model.result_.checks)
+        scores = evaluate(model, data)
+        assert scores["mcc"] > 0.99
+        assert scores["shd"] == 0
+        assert not model.result_.failed_checks
+
+    def test_single_precision_and_files(self, tmp_path: Any):
+        data = world(intervention="do")
+        model = fitted(Dataset(data.X.astype(np.float32), data.y), mechanisms="linear")
+        assert off_rows(model, data, range(4)) < 1e-5
+        model.save(tmp_path / "model.crl")
+        again = LinearInterventionCRL.load(tmp_path / "model.crl")
+        np.testing.assert_array_equal(again.transform(data.X), model.transform(data.X))
+        assert again.result_.checks == model.result_.checks
+
+    @quiet
+    def test_the_same_seed_has_the_same_answer(self):
+        data = world(intervention="do", mechanism="quadratic", n_latents=3, n_samples=500)
+        one, other = (fitted(data).result_.encoder.matrix for _ in range(2))
+        np.testing.assert_array_equal(one, other)
+
+    def test_what_cannot_be_is_refused(self):
+        data = world(intervention=["do", "hard", "hard", "hard"])
+        with pytest.raises(ValueError, match="In environment 1 latents are held at values, which"):
+            fitted(data, interventions="soft")
+        with pytest.raises(ValueError, match="In the reference environment, 1, X varies in 3"):
+            fitted(data, reference=1)
+        X = data.X.copy()
+        X[data.y == 2] = X[data.y == 2][0]
+        with pytest.raises(ValueError, match=r"In environment 2 .* rows are alike: 1 is distinct"):
+            fitted(Dataset(X, data.y))
+        twice = world(intervention="do", intervened=[0, 1, 1])
+        with pytest.raises(ValueError, match="Environments 2 and 3 hold the same latent"):
+            fitted(twice)
+        pairs = [[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0], [0, 0, 0, 1]]
+        sets = make_multi_node(4, 10, 100, target_sets=pairs, intervention="do", random_state=0)
+        with pytest.raises(ValueError, match=r"In environments 1, 2, 3 several.*MultiNodeCRL"):
+            fitted(sets)
 
 
 def fitted_quietly(data: Any, **options: Any) -> Any:

@@ -116,6 +116,42 @@ def test_one_latent_with_one_intervention(interventions: str):
     assert evaluate(model, world)["mcc"] == pytest.approx(1)
 
 
+class TestHeldLatents:
+    """Do-interventions: environments in which latents do not vary."""
+
+    PAIRS: Any = ((1, 1, 0, 0), (0, 1, 1, 0), (1, 0, 1, 0), (0, 0, 0, 1))
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_latents_that_are_held_together(self, seed: int):
+        data = world(intervention="do", target_sets=self.PAIRS, random_state=seed)
+        model = fitted(data, mechanisms="linear")
+        scores = evaluate(model, data, METRICS)
+        assert scores["mcc"] == pytest.approx(1, abs=1e-10)
+        assert scores["shd"] == 0
+        assert scores["targets_right"] == 1
+        assert not model.result_.failed_checks
+        assert "held latents are targets" in {check.name for check in model.result_.checks}
+
+    def test_others_may_be_hard(self):
+        sets = [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [0, 0, 0, 1]]
+        data = world(intervention=["do", "hard", "hard", "hard"], target_sets=sets)
+        scores = evaluate(fitted(data, mechanisms="linear"), data, METRICS)
+        assert scores["mcc"] > 0.999
+        assert scores["shd"] == 0
+        assert scores["targets_right"] == 1
+
+    def test_a_space_that_stays_open_is_refused(self):
+        sets = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+        data = world(intervention="do", target_sets=sets)
+        with pytest.raises(IdentifiabilityError, match="environments 2, 4: they are held at"):
+            fitted(data)
+
+    def test_soft_interventions_hold_nothing(self):
+        data = world(intervention="do", target_sets=np.eye(4, dtype=int))
+        with pytest.raises(ValueError, match="which is a hard intervention"):
+            fitted(data, interventions="soft")
+
+
 class TestBadInput:
     def test_fewer_environments_than_latents(self):
         data = world()

@@ -251,7 +251,37 @@ def overdispersed(X: Any) -> Any:
     return np.random.default_rng(0).poisson(X)
 
 
+def held_by_two_environments() -> Any:
+    """Two environments hold different latents, and are said to intervene on the same one."""
+    world = make_linear_interventional(3, 5, 600, intervention="do", random_state=0)
+    return single_node_with(world, {1: "a", 2: "b", 3: "b"})
+
+
+def two_environments_on_two_latents() -> Any:
+    """They are said to intervene on the same one."""
+    world: Any = interventions()
+    rows = (world.y == 1) | (world.y == 2)
+    return single_node_with(world.subset(rows), {1: "a", 2: "a"})
+
+
+def single_node_with(world: Any, targets: Any) -> Any:
+    model = LinearInterventionCRL(3, mechanisms="linear", targets=targets, random_state=0)
+    return model.fit(world.X, world.y)
+
+
 # Interventions on sets of latents
+
+
+def held_combinations() -> Any:
+    """Environments hold one combination of latents more than there are latents."""
+    world: Any = make_multi_node(
+        3, 5, 600, target_sets=np.vstack([np.eye(3), [0, 1, 1]]), intervention="do", random_state=0
+    )
+    Z = world.truth.Z.copy()
+    Z[world.y == 4, 2] = np.random.default_rng(0).standard_normal((world.y == 4).sum())
+    Z[world.y == 4, 1] = 1 - Z[world.y == 4, 2]
+    model = MultiNodeCRL(3, mechanisms="linear", random_state=0)
+    return model.fit(world.truth.mixing(Z), world.y)
 
 
 @cache
@@ -716,6 +746,11 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("LinearInterventionCRL", "noise is Poisson"): lambda: counted("single-node", overdispersed),
     ("MultiNodeCRL", "noise is Poisson"): lambda: counted("multi-node", overdispersed),
     ("MultiNodeCRL", "number of latents"): lambda: nothing_in_common(MultiNodeCRL(random_state=0)),
+    ("LinearInterventionCRL", "held latents are targets"): held_by_two_environments,
+    ("LinearInterventionCRL", "environments differ in one latent"): (
+        two_environments_on_two_latents
+    ),
+    ("MultiNodeCRL", "held latents are targets"): held_combinations,
     ("MultiNodeCRL", "columns vary"): lambda: multi_node(far_from_zero(sets().X)),
     ("MultiNodeCRL", "reference environment"): lambda: multi_node(y=sets().y + 1),
     ("MultiNodeCRL", "interventions are visible"): lambda: multi_node(y=halved(sets().y, 0, 9)),

@@ -96,6 +96,12 @@ class Truth:
         self, Z: ArrayLike, environment: int, reference: int = 0
     ) -> NDArray[np.floating]:
         """Score in the reference minus score in the environment, ``(N, n_latents)``."""
+        for place in (reference, environment):
+            if not self._scm(place).has_density:
+                raise ValueError(
+                    f"Environment {place} sets latents to values (a do-intervention): its latents "
+                    "have no density together, and no scores that others could be compared with."
+                )
         return self.score(Z, reference) - self.score(Z, environment)
 
     def observed_score_difference(

@@ -11,9 +11,9 @@ from crlearn.inputs._environments import (
     read_environments,
     reference_first,
     reference_of,
-    refuse_flat_environments,
     unused_label_checks,
 )
+from crlearn.inputs._held import Held
 from crlearn.inputs._known import (
     KnownDomains,
     codes_of,
@@ -46,6 +46,7 @@ __all__ = [
     "CovariateEffects",
     "Distances",
     "Environments",
+    "Held",
     "KnownDomains",
     "Measurement",
     "NoiseName",
@@ -77,7 +78,6 @@ __all__ = [
     "read_weights",
     "reference_first",
     "reference_of",
-    "refuse_flat_environments",
     "resolve_n_latents",
     "robust_distances",
     "single_targets",

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.inputs._components import RANK_TOLERANCE
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
@@ -189,21 +188,6 @@ def by_environment(
             f"more. Too few are in: {', '.join(map(str, environments.labels[small][:8]))}."
         )
     return [rows[environments.codes == e] for e in order]
-
-
-def refuse_flat_environments(rows: Matrix, environments: Environments) -> None:
-    """Refuse white rows that do not vary in all directions inside some environment."""
-    by_environment(rows, environments, np.arange(len(environments)))
-    for e, label in enumerate(environments.labels):
-        inside = np.cov(rows[environments.codes == e].T, bias=True).reshape(2 * rows.shape[1:])
-        n_varying = int((np.linalg.eigvalsh(inside) > RANK_TOLERANCE**2).sum())
-        if n_varying < len(inside):
-            raise ValueError(
-                f"Inside environment {label} X varies in {n_varying} of the {len(inside)} "
-                "directions that latents have: its rows are alike, or an intervention holds "
-                "latents at a value. Each environment needs a variance of its own for every "
-                "latent: leave this one out, or ask for fewer latents."
-            )
 
 
 def unused_label_checks(y: NDArray[Any] | None) -> tuple[Check, ...]:

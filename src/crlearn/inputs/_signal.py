@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.inputs._count import NumberOfLatents, count_latents
-from crlearn.inputs._environments import Environments, refuse_flat_environments
+from crlearn.inputs._environments import Environments
 from crlearn.inputs._factors import Covariances, Factors, find_factors
 from crlearn.inputs._poisson import Counts, are_counts, check_counts
 from crlearn.inputs._span import Rank, Scaling, components_of, some_columns
@@ -102,7 +102,6 @@ def read_signal(
         factors = count.factors if count.value == n else None
         if counted or (count.stands_out and n < rank.value):
             checks, details = (*checks, count.compared(n)), count.details
-    refuse_flat_environments(span(X), environments)
     signal = _read(columns, span, rank, checks, noise, factors)
     return replace(signal, details=details)
 

@@ -15,6 +15,7 @@ from crlearn.likelihood.domains._model import DomainLikelihood
 from crlearn.likelihood.domains._search import Unmixing, find_unmixing
 from crlearn.likelihood.domains._start import Domains
 from crlearn.likelihood.interventional._noise import moments_behind
+from crlearn.likelihood.interventional._pair import OneDirection, one_direction
 from crlearn.likelihood.interventional._search import fit_interventional, fit_linear
 from crlearn.likelihood.interventional._start import grouped_targets, pools_of
 from crlearn.likelihood.nodes._linear import LinearModel
@@ -30,6 +31,7 @@ __all__ = [
     "Fit",
     "LinearModel",
     "Moments",
+    "OneDirection",
     "SignalPrior",
     "Unmixing",
     "agreement",
@@ -45,6 +47,7 @@ __all__ = [
     "mechanisms_of",
     "moments_behind",
     "noises_of",
+    "one_direction",
     "pools_of",
     "prior_of",
     "sign_check",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from crlearn.graph import transitive_closure
-from crlearn.inputs import Environments, Signal
+from crlearn.inputs import Environments, Held, Signal
 from crlearn.likelihood import FITS, Dependence, Fit, Moments
 from crlearn.result import Check, Guarantee
 
@@ -87,6 +87,19 @@ def blamed(mechanisms: Mechanisms, signal: Signal) -> Mechanisms:
     """
     is_exact = all(check.passed is not False for check in signal.checks)
     return mechanisms if is_exact or mechanisms != "auto" else "linear"
+
+
+def held_latents(rows: Sequence[Matrix], labels: NDArray[Any], *, hard: bool) -> Held:
+    """Find what environments hold at a value; no soft intervention does that."""
+    held = Held.of(rows, labels)
+    held.refuse_flat_reference()
+    if not hard and held.any:
+        raise ValueError(
+            f"In {held.where()} latents are held at values, which is a hard intervention: they "
+            "are cut off their parents. Leave out these environments, or, if all interventions are "
+            "hard, give interventions='hard'."
+        )
+    return held
 
 
 def visibility_check(moments: Moments, labels: NDArray[Any]) -> Check:

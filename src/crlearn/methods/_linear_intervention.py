@@ -27,6 +27,10 @@ the structure built in:
 5. *Noise that is not Gaussian*: if smooth densities of the noises gain more than they cost, encoder
    and graph are fitted with them.
 
+Environments that hold a latent at a value (do-interventions) show its row of the encoder exactly
+(`inputs._held`). Two environments that intervene on the same latent, without an observational one,
+show that latent alone (`methods._node_level`).
+
 Time grows linearly in the rows (one pass to reduce X; without step 4 nothing else sees them) and as
 the sixth power of the number of latents for the Newton steps; memory holds one copy of the reduced
 rows.
@@ -71,10 +75,12 @@ from crlearn.methods._interventional import (
     far_rows_check,
     fit_checks,
     fit_details,
+    held_latents,
     known_relations,
     soft_guarantee,
     visibility_check,
 )
+from crlearn.methods._node_level import is_pair, node_level_crl
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]
@@ -110,22 +116,31 @@ def linear_intervention_crl(
 ) -> Result:
     """Recover latents and graph; see the module's text."""
     hard = interventions == "hard"
+    if targets is not None and is_pair(environments, targets, hard=hard):
+        target = targets[environments.labels.tolist()[0]]
+        return node_level_crl(X, environments, target, n_latents, noise=noise, seed=seed)
     groups = group_environments(environments, targets)
     signal = read_signal(X, environments, n_latents, groups.n_targets, noise)
     n = signal.n_latents
     rows = by_environment(signal.encoder(X), environments, groups.order)
     signal_noise, rng = signal.noise_in(groups.order), np.random.default_rng(seed)
+    held = held_latents(rows, environments.labels[groups.order], hard=hard)
+    held.refuse_several()
+    rows = held.widened(rows, rng)
     if groups.n_targets > n:
         moments = Moments.of(rows, noise=signal_noise)
         groups = replace(groups, latent=grouped_targets(groups.latent, moments, n, rng))
+    pool = pools_of(groups.latent, n)
+    held.refuse_shared(pool.T > 0)
     fit = fit_interventional(
         rows,
-        pools_of(groups.latent, n),
+        pool,
         hard=hard,
         mechanisms=blamed(mechanisms, signal),
         rng=rng,
         noise=signal_noise,
     )
+    fit = replace(fit, H=held.exact(fit.H, fit.targets))
     covered = np.isin(np.arange(n), groups.latent)
     names = groups.latent_names(n)
     known = known_relations(fit, hard=hard)
@@ -146,6 +161,7 @@ def linear_intervention_crl(
             _coverage_check(covered, names),
             check_environment_sizes(environments, n),
             visibility_check(Moments.of(rows), labels),
+            *held.checks(fit.H, fit.targets, names),
             *fit_checks("single-node interventions fit", fit, environments, groups.order),
             *far_rows_check(fit, environments, groups.order),
             determination_check(n, alternatives),
@@ -267,8 +283,8 @@ class LinearInterventionCRL(MeasuredCRL):
         target, with a check that compares it; ``"auto"``: the rank of X, or as many as stand out
         from the noise.
     interventions
-        ``"hard"``: they cut a latent off its parents. ``"soft"``: they change its mechanism; less
-        can be recovered then.
+        ``"hard"``: they cut a latent off its parents, or set it to a value. ``"soft"``: they change
+        its mechanism; less can be recovered then.
     mechanisms
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit, or if
         interventions are soft and nonlinear ones explain more.
@@ -279,7 +295,8 @@ class LinearInterventionCRL(MeasuredCRL):
     targets
         Which environments intervene on the same latent: a dictionary from labels to names of
         targets, or a 0/1 matrix (labels in order, latents). None: each on its own, or as many as
-        `n_latents` says, found by the likelihood.
+        `n_latents` says, found by the likelihood. If there are two environments alone, and both
+        have the same target, none is observational, and that latent alone is recovered.
     outliers
         ``"keep"``, or ``"downweight"``: rows that stand far out of their environment get the weight
         zero; ``result_.details["weights"]`` has the weights.

@@ -22,6 +22,9 @@ implementation maximises one likelihood over all environments:
 5. *Nonlinear mechanisms*, if linear ones do not fit: as in `LinearInterventionCRL`, and targets
    are revised as well.
 
+Environments that hold latents at values (do-interventions) show their rows exactly, where the
+environments leave no choice of them (`inputs._held`).
+
 Time grows linearly in the rows (one pass to reduce X; without step 5 nothing else sees them), and
 about as m n^4 in the number of environments and latents.
 
@@ -61,6 +64,7 @@ from crlearn.methods._interventional import (
     far_rows_check,
     fit_checks,
     fit_details,
+    held_latents,
     known_relations,
     soft_guarantee,
     visibility_check,
@@ -102,11 +106,14 @@ def multi_node_crl(
     signal = read_signal(X, environments, n_latents, len(environments) - 1, noise)
     rows = by_environment(signal.encoder(X), environments, order)
     rng = np.random.default_rng(seed)
+    held = held_latents(rows, environments.labels[order], hard=hard)
+    rows = held.widened(rows, rng)
     mechanisms = blamed(mechanisms, signal)
     fit = fit_interventional(
         rows, None, hard=hard, mechanisms=mechanisms, rng=rng, noise=signal.noise_in(order)
     )
     fit = fit.causes_first()
+    fit = replace(fit, H=held.exact(fit.H, fit.targets))
     labels, alternatives = environments.labels[order], alternatives_of(fit)
     encoder = encoder_of(fit, signal, rows, X, environments, order)
     known = known_relations(fit, hard=hard)
@@ -122,6 +129,7 @@ def multi_node_crl(
             reference_of(environments)[1],
             check_environment_sizes(environments, signal.n_latents),
             visibility_check(Moments.of(rows), labels),
+            *held.checks(fit.H, fit.targets, None),
             *fit_checks("interventions on sets of latents fit", fit, environments, order),
             *far_rows_check(fit, environments, order),
             determination_check(signal.n_latents, alternatives),
@@ -150,8 +158,8 @@ class MultiNodeCRL(MeasuredCRL):
         Number of latents; ``"auto"`` or None: the rank of X, or, if noise fills all dimensions, as
         many as stand out from it.
     interventions
-        ``"hard"``: they cut latents off their parents. ``"soft"``: they change mechanisms; less can
-        be recovered then.
+        ``"hard"``: they cut latents off their parents, or set them to values. ``"soft"``: they
+        change mechanisms; less can be recovered then.
     mechanisms
         ``"linear"``, ``"nonlinear"``, or ``"auto"``: nonlinear if linear ones do not fit, or if
         interventions are soft and nonlinear ones explain more.

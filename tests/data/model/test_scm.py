@@ -131,6 +131,8 @@ def test_do_leaves_its_factor_out():
     scm = HAND_BUILT.intervene(Intervention(0, "do", value=3.0))
     Z, _ = scm.sample(4, 0)
     np.testing.assert_array_equal(Z[:, 0], 3.0)
+    assert HAND_BUILT.has_density
+    assert not scm.has_density
     expected = -0.5 * ((Z[:, 1] - 6.0) / 0.5) ** 2 - np.log(0.5 * np.sqrt(2 * np.pi))
     np.testing.assert_allclose(scm.log_density(Z), expected)
     np.testing.assert_allclose(scm.score(Z)[:, 1], -(Z[:, 1] - 6.0) / 0.25)

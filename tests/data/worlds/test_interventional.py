@@ -227,10 +227,37 @@ def test_a_mixing_whose_columns_lean():
         make_multi_domain(4, 10, 10, mixing="tanh", mixing_skew=0.1)
 
 
+def test_latents_that_are_set():
+    world = make_linear_interventional(
+        3, 5, 50, intervention=["do", "hard", "do"], value=2.5, intervened=[0, 1, 1], random_state=0
+    )
+    for e, (latent, is_set) in enumerate([(0, True), (1, False), (1, True)], start=1):
+        z = world.truth.Z[world.y == e, latent]
+        assert bool((z == 2.5).all()) == is_set
+        assert (z.std() == 0) == is_set
+    sets = make_multi_node(
+        3, 5, 50, intervention="do", target_sets=[[1, 1, 0], [0, 1, 1], [1, 0, 1]], random_state=0
+    )
+    np.testing.assert_array_equal(sets.truth.Z[sets.y == 2][:, 1:], 1.0)
+
+
+def test_latents_that_are_set_have_no_score_differences():
+    world = make_linear_interventional(
+        2, 4, 50, intervention=["do", "hard"], min_edge_effect=None, random_state=0
+    )
+    truth, Z = world.truth, world.truth.Z[:3]
+    assert truth.observed_score_difference(Z, 2).shape == (3, 4)
+    for environment, reference in ((1, 0), (0, 1)):
+        with pytest.raises(ValueError, match="Environment 1 sets latents to values"):
+            truth.score_difference(Z, environment, reference)
+
+
 class TestBadInput:
     def test_intervention(self):
-        with pytest.raises(ValueError, match=r"'hard' or 'soft'. Got 'do'"):
-            make_linear_interventional(intervention="do")
+        with pytest.raises(ValueError, match=r"'hard', 'soft' or 'do'.* Got 'shift'"):
+            make_linear_interventional(intervention="shift")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="for each of the 5 environments but the observ"):
+            make_linear_interventional(intervention=["do", "hard"])
 
     def test_fewer_features_than_latents(self):
         with pytest.raises(ValueError, match="cannot be recovered"):

@@ -148,6 +148,11 @@ class SCM:
             )
         return SCM(self.graph, nodes), noise
 
+    @property
+    def has_density(self) -> bool:
+        """Whether the latents have a density together: none was set by a do-intervention."""
+        return len(self._latents_with_density()) == self.n_latents
+
     def log_density(self, Z: ArrayLike) -> NDArray[np.floating]:
         """Logarithm of the density at each row, ``(N,)``."""
         Z = self._checked_rows(Z, "Z")

@@ -21,6 +21,7 @@ from crlearn.data.worlds._world import Secrecy, Sizes, simulate
 GraphLike = str | ArrayLike | nx.DiGraph
 MechanismLike = str | Callable[[Any], Any]
 MixingLike = str | ArrayLike | Mixing
+Kind = Literal["hard", "soft", "do"]
 
 _MOST_DRAWS = 10_000
 _ROWS_FOR_EDGES = 2000
@@ -32,8 +33,9 @@ def make_linear_interventional(
     n_samples: Sizes = 1000,
     *,
     mechanism: MechanismLike = "linear",
-    intervention: Literal["hard", "soft"] = "hard",
+    intervention: Kind | Sequence[Kind] = "hard",
     variance_factor: float = 0.25,
+    value: float = 1.0,
     intervened: Sequence[int] | None = None,
     graph: GraphLike = "er",
     edge_probability: float = 0.5,
@@ -58,9 +60,14 @@ def make_linear_interventional(
     mechanism
         ``"linear"``, ``"quadratic"``, ``"mlp"``, or whatever `make_scm` takes.
     intervention
-        ``"hard"``: the target loses its parents; ``"soft"``: their effect is halved.
+        ``"hard"``: the target loses its parents; ``"soft"``: their effect is halved; ``"do"``: the
+        target is set to a value. One for all, or one for each environment but the observational
+        one.
     variance_factor
-        Of an intervention, on the noise variance of its target. The paper uses 0.25 and 5.
+        Of a hard or soft intervention, on the noise variance of its target. The paper uses 0.25
+        and 5.
+    value
+        Of a target that is set.
     intervened
         The latent of each environment but the observational one: some may be repeated or missing.
         None: all, in order.
@@ -86,9 +93,8 @@ def make_linear_interventional(
     Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear
     and general transformations, JMLR 26, 2025.
     """
-    _check_hard_or_soft(intervention)
-    latents = range(n_latents) if intervened is None else intervened
-    single = [Intervention(j, intervention, variance_factor=variance_factor) for j in latents]
+    latents = list(range(n_latents)) if intervened is None else list(intervened)
+    single = _changes(latents, intervention, variance_factor, value)
     model_seed, mixing_seed, sample_seed = independent_seeds(random_state, 3)
     draw = _scm_drawer(n_latents, graph, edge_probability, mechanism, noise, noise_variance)
     return simulate(
@@ -110,8 +116,9 @@ def make_multi_node(
     target_sets: Literal["triangular", "general"] | ArrayLike = "triangular",
     n_interventions: int | None = None,
     mechanism: MechanismLike = "linear",
-    intervention: Literal["hard", "soft"] = "hard",
+    intervention: Kind | Sequence[Kind] = "hard",
     variance_factor: float = 0.25,
+    value: float = 1.0,
     graph: GraphLike = "er",
     edge_probability: float = 0.5,
     noise: str = "gaussian",
@@ -141,7 +148,7 @@ def make_multi_node(
     n_interventions
         Number of interventional environments, by default `n_latents`; more are possible only with
         ``"general"``.
-    mechanism, intervention, variance_factor, graph, edge_probability, noise, noise_variance
+    mechanism, intervention, variance_factor, value, graph, edge_probability, noise, noise_variance
         See `make_linear_interventional`.
     min_edge_effect
         See `make_linear_interventional`; here the paper keeps the first model.
@@ -153,13 +160,10 @@ def make_multi_node(
     Varıcı, Acartürk, Shanmugam and Tajer, Linear causal representation learning from unknown
     multi-node interventions, NeurIPS 2024.
     """
-    _check_hard_or_soft(intervention)
     model_seed, sets_seed, mixing_seed, sample_seed = independent_seeds(random_state, 4)
     sets = _target_sets(target_sets, n_latents, n_interventions, np.random.default_rng(sets_seed))
-    interventions = [
-        Intervention(np.flatnonzero(row).tolist(), intervention, variance_factor=variance_factor)
-        for row in sets
-    ]
+    wanted = [np.flatnonzero(row).tolist() for row in sets]
+    interventions = _changes(wanted, intervention, variance_factor, value)
     draw = _scm_drawer(n_latents, graph, edge_probability, mechanism, noise, noise_variance)
     return simulate(
         _first_with_visible_edges(draw, interventions, min_edge_effect, model_seed),
@@ -398,12 +402,26 @@ def _skewed(mixing: Mixing, skew: float, seed: int) -> Mixing:
     return Mixing([Layer(columns / np.linalg.norm(columns, axis=0))])
 
 
-def _check_hard_or_soft(intervention: str) -> None:
-    if intervention not in ("hard", "soft"):
+def _changes(
+    targets: Sequence[int | Sequence[int]],
+    kind: Kind | Sequence[Kind],
+    variance_factor: float,
+    value: float,
+) -> list[Intervention]:
+    """Return one intervention for each of the targets."""
+    kinds: list[Any] = [kind] * len(targets) if isinstance(kind, str) else list(kind)
+    if len(kinds) != len(targets) or not set(kinds) <= {"hard", "soft", "do"}:
         raise ValueError(
-            f"'intervention' must be 'hard' or 'soft'. Got {intervention!r} instead; "
+            "'intervention' must be 'hard', 'soft' or 'do', or one of these for each of the "
+            f"{len(targets)} environments but the observational one. Got {kind!r} instead; "
             "crlearn.data.make_world takes interventions of any kind."
         )
+    return [
+        Intervention(target, "do", value=value)
+        if kind == "do"
+        else Intervention(target, kind, variance_factor=variance_factor)
+        for target, kind in zip(targets, kinds, strict=True)
+    ]
 
 
 def _scm_drawer(
