@@ -200,6 +200,7 @@ def rotate(
         {
             "invariance": answer.value,
             "degrees_of_freedom": answer.freedom,
+            "inflation": answer.inflation,
             "start": answer.start,
             "shift": answer.shift,
             "zero_base": answer.zero_base,

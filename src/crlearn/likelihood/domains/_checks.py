@@ -54,10 +54,10 @@ def sign_check(domains: Domains, unmixing: Matrix) -> Check:
     Variances do not know it: with these alone signs are arbitrary, and nothing else is lost.
     """
     base, covariance = domains.base
-    weight = domains.targets * domains.sizes[:, None]
+    weight = domains.strengths * domains.sizes[:, None]
     rise = (((domains.means - base) @ unmixing.T) * weight).sum(axis=0)
     variances = np.einsum("ji,eik,jk->ej", unmixing, domains.covariances, unmixing)
-    noise = (weight * variances).sum(axis=0)
+    noise = (weight * domains.strengths * variances).sum(axis=0)
     if covariance is not None:
         at_rest = np.einsum("ji,ik,jk->j", unmixing, covariance, unmixing)
         noise += weight.sum(axis=0) ** 2 * at_rest / domains.sizes[domains.observational].sum()
