@@ -3,8 +3,8 @@
 Latents that a domain does not move have one mean and covariance in all such domains; a target that
 is cut off its parents has a variance of its own and is uncorrelated with what it does not cause;
 what else moves has any regression on these. A target to which a dose is added, and which nothing
-else moves, is as it is elsewhere but for its mean. Measurement noise is added to all of them. What a
-domain has to itself is profiled out in closed form: the unmixing and the shared moments are left.
+else moves, is as it is elsewhere but for its mean. Measurement noise is added to all of them. What
+a domain has to itself is profiled out in closed form: the unmixing and the shared moments are left.
 These conditions hold for latents that are not Gaussian, too: the likelihood only weighs them.
 """
 
@@ -58,7 +58,7 @@ class DomainLikelihood:
         self, domains: Domains, *, orthogonal: bool = True, zero_base: bool = False
     ) -> None:
         self.domains, self.orthogonal, self.zero_base = domains, orthogonal, zero_base
-        self.still = ~domains.moved | domains.shifted
+        self.still = domains.alike
         self.doses = np.where(domains.shifted, domains.strengths, 0.0)
         # Domains that cut one latent off its parents, and that latent.
         self.cut = np.flatnonzero(domains.hard & (domains.targets.sum(axis=1) == 1))

@@ -63,7 +63,7 @@ class Unmixing:
     zero_base
         Whether the means of latents without intervention were taken for zero.
     zero_base_fits
-        Whether the data allow that; None if an observational domain shows these means.
+        Whether the data allow that; None if a domain, or different doses, show these means.
     start
         Which start it was reached from.
     shift
@@ -102,7 +102,7 @@ def find_unmixing(domains: Domains, rng: np.random.Generator, *, orthogonal: boo
     orthogonal
         Whether the columns of the mixing are orthogonal. If not, an observational domain is needed.
     """
-    if len(domains.observational):
+    if domains.shows_base:
         return _search(domains, rng, orthogonal, zero_base=False, zero_base_fits=None)
     simple = _search(domains, rng, orthogonal, zero_base=True, zero_base_fits=True)
     if simple.fits:

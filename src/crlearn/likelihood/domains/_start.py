@@ -109,6 +109,19 @@ class Domains:
         causes = self.closure & ~np.eye(len(self.graph), dtype=bool)
         return self.targets & (self.targets.astype(int) @ causes.astype(int) == 0)
 
+    @cached_property
+    def alike(self) -> BoolMatrix:
+        """True at [e, j] if latent j is in domain e as without interventions, but for its dose."""
+        return ~self.moved | self.shifted
+
+    @cached_property
+    def shows_base(self) -> bool:
+        """Whether means without interventions can be told: by a domain, or by different doses."""
+        if len(self.observational) or self.doses is None:
+            return len(self.observational) > 0
+        pairs = zip(self.doses.T, self.alike.T, strict=True)
+        return all(len(np.unique(doses[alike])) > 1 for doses, alike in pairs)
+
     def halves(self, rng: np.random.Generator) -> tuple[Domains, Domains]:
         """Return the moments of random halves of each domain's rows, with the sizes of the whole.
 
@@ -224,10 +237,27 @@ def with_unit_columns(unmixing: Matrix, domains: Domains) -> Matrix:
 
 def with_signs(unmixing: Matrix, domains: Domains) -> Matrix:
     """Turn rows around so that interventions raise their target on average."""
-    base, _ = domains.base
-    rise = (unmixing @ (domains.means - base).T).T
-    weight = domains.strengths * domains.sizes[:, None]
-    return unmixing * np.where((rise * weight).sum(axis=0) < 0, -1.0, 1.0)[:, None]
+    return unmixing * np.where(rises(unmixing, domains)[0] < 0, -1.0, 1.0)[:, None]
+
+
+def rises(unmixing: Matrix, domains: Domains) -> tuple[Matrix, Matrix]:
+    """Return how much interventions, or doses, raise each latent, and the variance of that."""
+    base, covariance = domains.base
+    sizes = domains.sizes[:, None]
+    variances = np.einsum("ji,eik,jk->ej", unmixing, domains.covariances, unmixing)
+    if domains.doses is not None:
+        weight = sizes * domains.alike
+        middle = (weight * domains.doses).sum(axis=0) / np.maximum(weight.sum(axis=0), _TINY)
+        weight = weight * (domains.doses - middle)
+        return (weight * (domains.means @ unmixing.T)).sum(axis=0), (
+            weight**2 / sizes * variances
+        ).sum(axis=0)
+    weight = sizes * domains.targets
+    noise = (weight * variances).sum(axis=0)
+    if covariance is not None:
+        at_rest = np.einsum("ji,ik,jk->j", unmixing, covariance, unmixing)
+        noise += weight.sum(axis=0) ** 2 * at_rest / domains.sizes[domains.observational].sum()
+    return (weight * ((domains.means - base) @ unmixing.T)).sum(axis=0), noise
 
 
 def _domains_of(domains: Domains, latent: int, found: list[int]) -> NDArray[np.intp]:
