@@ -183,14 +183,13 @@ def test_without_targets_the_span_is_denoised(wide: Any):
     assert ((denoised - true) ** 2).sum() < 0.2 * ((wide.X - true) ** 2).sum()
 
 
+@pytest.fixture(scope="module")
+def dosed() -> Any:
+    return world(intervention="shift", doses=(-1.0, 0.5, 2.0), intervened_mean=3.0, n_samples=500)
+
+
 class TestDoses:
     """Known multiples of one shift, in place of targets alone."""
-
-    @pytest.fixture(scope="class")
-    def dosed(self) -> Any:
-        return world(
-            intervention="shift", doses=(-1.0, 0.5, 2.0), intervened_mean=3.0, n_samples=500
-        )
 
     def fit(self, data: Any, targets: Any = None, doses: bool = True, **arguments: Any) -> Any:
         environments = read_environments(data.y)

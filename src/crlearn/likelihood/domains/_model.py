@@ -1,11 +1,12 @@
 """How likely the domains' moments are under an unmixing, with moments counted as Gaussian.
 
 Latents that a domain does not move have one mean and covariance in all such domains; a target that
-is cut off its parents has a variance of its own and is uncorrelated with what it does not cause;
-what else moves has any regression on these. A target to which a dose is added, and which nothing
-else moves, is as it is elsewhere but for its mean. Measurement noise is added to all of them. What
-a domain has to itself is profiled out in closed form: the unmixing and the shared moments are left.
-These conditions hold for latents that are not Gaussian, too: the likelihood only weighs them.
+is cut off its parents has a variance of its own and is uncorrelated with what nothing moves, and
+with other targets that are cut off theirs; what else moves has any regression on these. A target to
+which a dose is added, and which nothing else moves, is as it is elsewhere but for its mean.
+Measurement noise is added to all of them. What a domain has to itself is profiled out in closed
+form: the unmixing and the shared moments are left. These conditions hold for latents that are not
+Gaussian, too: the likelihood only weighs them.
 """
 
 from __future__ import annotations
@@ -60,9 +61,11 @@ class DomainLikelihood:
         self.domains, self.orthogonal, self.zero_base = domains, orthogonal, zero_base
         self.still = domains.alike
         self.doses = np.where(domains.shifted, domains.strengths, 0.0)
-        # Domains that cut one latent off its parents, and that latent.
-        self.cut = np.flatnonzero(domains.hard & (domains.targets.sum(axis=1) == 1))
-        self.target = np.argmax(domains.targets[self.cut], axis=1)
+        # Latents that are cut off their parents, and the domain of each. Noises of two targets are
+        # independent if columns are orthogonal only.
+        n_targets = domains.targets.sum(axis=1, keepdims=True)
+        cut = domains.hard & domains.targets & ((n_targets == 1) | orthogonal)
+        self.cut, self.target = np.nonzero(cut)
         self.judged = self.still.copy()
         self.judged[self.cut, self.target] = True
         n = domains.n_latents
@@ -78,6 +81,8 @@ class DomainLikelihood:
         """Number of conditions on the moments, less that of parameters of the unmixing."""
         pairs = (self.still[:, :, None] & self.still[:, None, :]).sum(axis=0)
         count = np.triu(np.maximum(pairs - 1, 0)).sum() + self.still[self.cut].sum()
+        together = np.bincount(self.cut, minlength=1)
+        count += (together * (together - 1) // 2).sum()
         for still, doses in zip(self.still.T, self.doses.T, strict=True):
             count += still.sum() - np.linalg.matrix_rank(self._levels(doses[still]))
         return max(int(count) - len(self.free[0]), 1)
@@ -154,9 +159,9 @@ class DomainLikelihood:
         value += sizes[cut] @ np.log(left)
         weight = sizes[cut] / left
         bent = -2 * weight[:, None] * _times(inverse[cut], with_line)
-        of_spreads[cut] += weight[:, None, None] * lines[:, :, None] * lines[:, None, :]
+        np.add.at(of_spreads, cut, weight[:, None, None] * lines[:, :, None] * lines[:, None, :])
         on_still = np.where(still[cut], lines, 0.0)
-        of_shared[cut] += bent[:, :, None] * on_still[:, None, :]
+        np.add.at(of_shared, cut, bent[:, :, None] * on_still[:, None, :])
 
         total = of_shared.sum(axis=0)
         total = (total + total.T) / 2

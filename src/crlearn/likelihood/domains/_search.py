@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from crlearn.likelihood.domains._inflation import inflation
 from crlearn.likelihood.domains._model import DomainLikelihood
+from crlearn.likelihood.domains._precision import Optimum
 from crlearn.likelihood.domains._start import (
     Domains,
     rotation_by_shifts,
@@ -70,6 +70,9 @@ class Unmixing:
         How far the smallest shift of a target's mean stands out from chance, in standard errors.
     inflation
         How much more the value varies than if rows were Gaussian; 1 unless that could matter.
+    mixed_shares
+        Share of each latent's variance that is expected to be that of others, by the width of the
+        optimum.
     rivals
         Optima with another answer that other starts reached, within 40 nats, the best first.
     """
@@ -81,7 +84,8 @@ class Unmixing:
     zero_base_fits: bool | None
     start: str
     shift: float
-    inflation: float = 1.0
+    inflation: float
+    mixed_shares: Matrix
     rivals: tuple[Rival, ...] = ()
 
     @property
@@ -125,7 +129,7 @@ def _search(
     freedom = likelihood.freedom
     likely = _limit(freedom)
     shifts, standing_out = rotation_by_shifts(domains)
-    optima: list[_Optimum] = []
+    optima: list[_Found] = []
     best, rivals, n_probes = None, (), 0
     for name, start in _starts(domains, rng, shifts, first):
         if name == "random" and best is not None and best.value <= likely:
@@ -136,10 +140,11 @@ def _search(
             if value > best.value + 2 * _NEAR or _is_same(domains, found, best.matrix):
                 continue
             start = found
-        optima.append(_Optimum(name, *likelihood.best(start)))
+        optima.append(_Found(name, *likelihood.best(start)))
         best = min(optima, key=lambda optimum: optimum.value)
         rivals = _rivals(domains, best, optima)
     assert best is not None
+    around = Optimum.of(likelihood, best.matrix)
     return Unmixing(
         best.matrix,
         best.value,
@@ -148,18 +153,19 @@ def _search(
         zero_base_fits,
         best.start,
         standing_out,
-        inflation(likelihood, best.matrix, rng) if best.value > likely else 1.0,
+        around.inflation(rng) if best.value > likely else 1.0,
+        around.mixed_shares(),
         rivals,
     )
 
 
-class _Optimum(NamedTuple):
+class _Found(NamedTuple):
     start: str
     matrix: Matrix
     value: float
 
 
-def _rivals(domains: Domains, best: _Optimum, optima: Sequence[_Optimum]) -> tuple[Rival, ...]:
+def _rivals(domains: Domains, best: _Found, optima: Sequence[_Found]) -> tuple[Rival, ...]:
     """Return the optima that are near and have another answer, each once."""
     found: list[Rival] = []
     for each in sorted(optima, key=lambda optimum: optimum.value):
