@@ -96,6 +96,32 @@ class TestTargets:
         with pytest.raises(ValueError, match=message):
             read_domains(CHAIN, targets, environments)
 
+    def test_doses(self, environments: Environments):
+        targets = {"a": {0: 2.0, 2: -1}, "b": [1], "c": {}}
+        known = read_domains(CHAIN, targets, environments, doses=True)
+        expected = np.array([[2.0, 0, -1], [0, 1, 0], [0, 0, 0]])
+        np.testing.assert_array_equal(known.doses, expected)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(known.targets, expected != 0)
+        same = read_domains(CHAIN, expected, environments, doses=True)
+        np.testing.assert_array_equal(same.rows, expected)
+        named = {"a": {"x": 2.0, "z": -1}, "b": "y", "c": []}
+        by_name = read_domains(CHAIN, named, environments, ("x", "y", "z"), doses=True)
+        np.testing.assert_array_equal(by_name.rows, expected)
+
+    @pytest.mark.parametrize(
+        ("targets", "doses", "message"),
+        [
+            ({"a": {0: 2.0}, "b": [], "c": []}, False, "with interventions='shift' only"),
+            (2 * np.eye(3), False, "doses need interventions='shift'"),
+            ({"a": {0: "much"}, "b": [], "c": []}, True, "must be finite numbers. Got 'much'"),
+            ({"a": {5: 1.0}, "b": [], "c": []}, True, "latents from 0 to 2"),
+            (np.nan * np.eye(3), True, "array of finite doses"),
+        ],
+    )
+    def test_bad_doses(self, environments: Environments, targets: Any, doses: bool, message: str):
+        with pytest.raises(ValueError, match=message):
+            read_domains(CHAIN, targets, environments, doses=doses)
+
     def test_unknown_labels(self, environments: Environments):
         known = read_domains(CHAIN, {"a": 0, "b": 1, "c": 2}, environments)
         with pytest.raises(
@@ -121,7 +147,11 @@ class TestWeights:
         np.testing.assert_allclose(first, second)
         np.testing.assert_allclose(first, np.array([4, 1, 2, 1]) / 2)
 
-    @pytest.mark.parametrize("weights", [[1, 2], [1, -1, 1], [0, 0, 0], [1, np.nan, 1]])
+    def test_equal_environments(self, environments: Environments):
+        weights: Any = read_weights("equal", environments)
+        np.testing.assert_allclose(np.bincount(environments.codes, weights), len(weights) / 3)
+
+    @pytest.mark.parametrize("weights", ["rows", [1, 2], [1, -1, 1], [0, 0, 0], [1, np.nan, 1]])
     def test_bad_weights(self, environments: Environments, weights: Any):
         with pytest.raises(ValueError, match="one number for each of the 3 environments"):
             read_weights(weights, environments)

@@ -854,6 +854,9 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("EmpiricalBayesCRL", "unmixing is determined by the data"): partial(
         two_latents_that_are_always_targets_together, EmpiricalBayesCRL
     ),
+    ("EmpiricalBayesCRL", "unmixing is precise"): partial(
+        two_latents_that_are_always_targets_together, EmpiricalBayesCRL
+    ),
     ("EmpiricalBayesCRL", "means without intervention are zero"): lambda: denoised(
         EmpiricalBayesCRL, domains(base_mean_sd=3.0, observational=False, n_samples=1000)
     ),

@@ -21,6 +21,7 @@ from crlearn.base import without_effects_of
 from crlearn.bench import _code
 from crlearn.bench._plan import FROM_THE_DATA, Cell, Run, find_method
 from crlearn.bench._references import truth_parameters
+from crlearn.bench._wrong import wrong_graphs
 from crlearn.config import config_context
 from crlearn.data import WORLDS, Dataset
 from crlearn.exceptions import CorruptFileError, DivergenceError
@@ -203,7 +204,9 @@ def _frozen(parameters: Mapping[str, Any]) -> str:
 def _model(run: Run, world: Dataset) -> Any:
     known = {
         "$known_targets": world.known_targets,
+        "$targets_without_doses": None if world.known_targets is None else world.known_targets != 0,
         "$known_graph": _graph_of(world),
+        **wrong_graphs(world),
         "$true_encoder": _encoder_of(world),
         **({} if world.truth is None else truth_parameters(world.truth)),
     }

@@ -27,6 +27,9 @@ _ALWAYS_SHOWN = ("n_latents", "n_features", "n_samples", "mechanism", "intervent
 FROM_THE_DATA = (
     "$known_targets",
     "$known_graph",
+    "$targets_without_doses",
+    "$graph_less_an_edge",
+    "$graph_with_a_reversed_edge",
     "$true_encoder",
     "$true_mixing",
     "$true_noise_variance",

@@ -167,7 +167,8 @@ class Dataset:
         `y` holds no labels.
     known_targets
         Side information that may be handed to an estimator's constructor: ``known_targets[e, j]``
-        is True if environment e intervenes on latent j. None if it is hidden.
+        is True if environment e intervenes on latent j, or the dose of it, where these are known.
+        None if it is hidden.
     truth
         For simulated worlds.
     covariates
@@ -178,7 +179,7 @@ class Dataset:
     y: NDArray[Any] | None
     names: tuple[str, ...]
     environments: tuple[Hashable, ...]
-    known_targets: NDArray[np.bool_] | None
+    known_targets: NDArray[np.bool_] | NDArray[np.floating] | None
     truth: Truth | None
     covariates: Mapping[str, NDArray[Any]] | None
 
@@ -201,7 +202,7 @@ class Dataset:
             "y": y,
             "names": names,
             "environments": _checked_environments(environments, y),
-            "known_targets": _read_only(known_targets, bool),
+            "known_targets": _read_only(known_targets, _kind_of_targets(known_targets)),
             "truth": truth,
             "covariates": _checked_covariates(covariates, len(X)),
         }
@@ -300,6 +301,11 @@ class Dataset:
                 f"'truth' must hold one row of latents for each of the {self.n_samples} samples. "
                 f"Got {len(self.truth.Z)} rows instead."
             )
+
+
+def _kind_of_targets(targets: ArrayLike | None) -> type:
+    """Return float for doses, and bool for targets without."""
+    return bool if targets is None or np.isin(targets, (0, 1)).all() else float
 
 
 def _checked_covariates(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import networkx as nx
@@ -14,6 +15,7 @@ from crlearn.graph import check_dag
 from crlearn.inputs._environments import Environments
 
 BoolMatrix = NDArray[np.bool_]
+Matrix = NDArray[np.floating]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +33,17 @@ class KnownDomains:
         Labels whose targets are known, those that are not in y included, and their targets.
     names
         Names of the latents; None: they have none.
+    doses
+        ``doses[e, j]`` is how much of its shift environment e adds to latent j; None: interventions
+        are of another kind. `rows` then holds doses, too.
     """
 
     graph: BoolMatrix
     targets: BoolMatrix
     labels: tuple[Any, ...]
-    rows: BoolMatrix
+    rows: BoolMatrix | Matrix
     names: tuple[str, ...] | None = None
+    doses: Matrix | None = None
 
 
 def read_graph(graph: Any, n_latents: int | None) -> BoolMatrix:
@@ -62,16 +68,24 @@ def read_domains(
     targets: Any,
     environments: Environments,
     names: tuple[str, ...] | None = None,
+    *,
+    doses: bool = False,
 ) -> KnownDomains:
-    """Read targets: a mapping from labels to latents, or a 0/1 matrix in the order of labels."""
+    """Read targets: a mapping from labels to latents, or a 0/1 matrix in the order of labels.
+
+    With `doses` entries of the matrix are any numbers, and a mapping may have a mapping from
+    latents to doses for a label; latents without a dose have the dose one.
+    """
     n = len(graph)
     if isinstance(targets, Mapping):
         table = {
-            _plain(label): _row(_numbered(latents, names, label), n, label)
+            _plain(label): _doses_of(latents, n, names, label)
+            if doses
+            else _row(_numbered(_without_doses(latents, label), names, label), n, label)
             for label, latents in targets.items()
         }
     else:
-        matrix = _matrix(targets, len(environments), n)
+        matrix = _matrix(targets, len(environments), n, doses=doses)
         table = dict(zip(map(_plain, environments.labels), matrix, strict=True))
     missing = [label for label in map(_plain, environments.labels) if label not in table]
     if missing:
@@ -80,12 +94,14 @@ def read_domains(
             "write label: [] for an environment that intervenes on nothing. "
             f"Got targets of {_listed(table)}."
         )
+    found = np.array([table[_plain(label)] for label in environments.labels]).reshape(-1, n)
     return KnownDomains(
         graph,
-        np.array([table[_plain(label)] for label in environments.labels]).reshape(-1, n),
+        found != 0,
         tuple(table),
         np.array(list(table.values())).reshape(-1, n),
         names,
+        found if doses else None,
     )
 
 
@@ -121,8 +137,10 @@ def distinct_targets(targets: Iterable[Any]) -> list[Any]:
     return sorted(distinct) if numbers else distinct
 
 
-def intervened_rows(labels: Iterable[Any], rows: BoolMatrix, y: NDArray[Any]) -> BoolMatrix:
-    """Return the targets of each row's environment."""
+def intervened_rows(
+    labels: Iterable[Any], rows: BoolMatrix | Matrix, y: NDArray[Any]
+) -> BoolMatrix | Matrix:
+    """Return the targets, or doses, of each row's environment."""
     place = {label: e for e, label in enumerate(labels)}
     found, codes = np.unique(y, return_inverse=True)
     unknown = [label for label in map(_plain, found) if label not in place]
@@ -167,9 +185,14 @@ def read_mixing(mixing: Any, n_features: int, n_latents: int) -> NDArray[np.floa
 
 
 def read_weights(weights: Any, environments: Environments) -> NDArray[np.floating] | None:
-    """Return the weight of each row, with mean one; None if all are alike."""
+    """Return the weight of each row, with mean one; None if all are alike.
+
+    ``"equal"`` gives all environments the same weight together, whatever their sizes.
+    """
     if weights is None:
         return None
+    if isinstance(weights, str) and weights == "equal":
+        weights = 1.0 / environments.counts
     if isinstance(weights, Mapping):
         table = {_plain(label): weight for label, weight in weights.items()}
         missing = [label for label in map(_plain, environments.labels) if label not in table]
@@ -179,11 +202,13 @@ def read_weights(weights: Any, environments: Environments) -> NDArray[np.floatin
                 f"{_listed(missing)}."
             )
         weights = [table[_plain(label)] for label in environments.labels]
-    by_environment = np.asarray(weights, dtype=float)
+    by_environment = np.asarray(weights)
+    numbers = by_environment.dtype.kind in "biuf"
+    by_environment = by_environment.astype(float) if numbers else np.empty(0)
     good = by_environment.shape == (len(environments),) and np.isfinite(by_environment).all()
     if not good or by_environment.min() < 0 or not by_environment.any():
         raise ValueError(
-            "'environment_weights' must hold one number for each of the "
+            "'environment_weights' must be 'equal' or hold one number for each of the "
             f"{len(environments)} environments in y, none negative and not all zero. "
             f"Got {weights!r} instead."
         )
@@ -221,14 +246,55 @@ def _row(latents: Any, n: int, label: Any) -> NDArray[np.bool_]:
     return row
 
 
-def _matrix(targets: Any, n_environments: int, n: int) -> BoolMatrix:
+def _without_doses(latents: Any, label: Any) -> Any:
+    """Return latents that were given without doses."""
+    if isinstance(latents, Mapping):
+        raise ValueError(
+            "The 'targets' of an environment can have doses with interventions='shift' only, where "
+            f"they multiply what an intervention adds. Got {dict(latents)!r} for environment "
+            f"{label!r}; give the latents alone, or set interventions='shift'."
+        )
+    return latents
+
+
+def _doses_of(latents: Any, n: int, names: tuple[str, ...] | None, label: Any) -> Matrix:
+    """Read the doses of one environment: one for each latent in a mapping, or ones."""
+    if not isinstance(latents, Mapping):
+        return _row(_numbered(latents, names, label), n, label).astype(float)
+    row = np.zeros(n)
+    for latent, dose in latents.items():
+        hit = _row(_numbered([latent], names, label), n, label)
+        if not isinstance(dose, Real) or not np.isfinite(float(dose)):
+            raise ValueError(
+                "The doses of an environment must be finite numbers. "
+                f"Got {dose!r} for latent {latent!r} of environment {label!r}."
+            )
+        row[hit] = float(dose)
+    return row
+
+
+def _matrix(targets: Any, n_environments: int, n: int, *, doses: bool = False) -> Any:
     matrix = np.asarray(targets)
+    if doses:
+        if matrix.shape != (n_environments, n) or not np.isfinite(matrix.astype(float)).all():
+            raise ValueError(
+                "The 'targets' must be a mapping from labels to latents and doses, or an array of "
+                f"finite doses with one row for each of the {n_environments} environments in y "
+                f"(in the order of their labels) and one column for each of the {n} latents. Got "
+                f"shape {matrix.shape} instead."
+            )
+        return matrix.astype(float)
     binary = matrix.dtype.kind in "biuf" and np.isin(matrix, (0, 1)).all()
     if matrix.shape != (n_environments, n) or not binary:
         raise ValueError(
             f"The 'targets' must be a mapping from labels to latents, or a 0/1 array with one row "
             f"for each of the {n_environments} environments in y (in the order of their labels) "
-            f"and one column for each of the {n} latents. Got shape {matrix.shape} instead."
+            f"and one column for each of the {n} latents. Got shape {matrix.shape} instead"
+            + (
+                "."
+                if binary
+                else ", with other numbers; doses need interventions='shift' of EmpiricalBayesCRL."
+            )
         )
     return matrix.astype(bool)
 

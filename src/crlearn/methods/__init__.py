@@ -4,7 +4,6 @@ from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, p
 from crlearn.methods._beta_vae import BetaVAE, beta_vae
 from crlearn.methods._denoising import DenoisingCRL as DenoisingCRL  # a base, for the published
 from crlearn.methods._denoising import PosteriorEncoder
-from crlearn.methods._empirical_bayes import EmpiricalBayesCRL, ScoreOptions, empirical_bayes_crl
 from crlearn.methods._ivae import IVAE, ivae
 from crlearn.methods._linear_intervention import HARD_GUARANTEE as HARD_INTERVENTION_GUARANTEE
 from crlearn.methods._linear_intervention import SOFT_GUARANTEE as SOFT_INTERVENTION_GUARANTEE
@@ -14,6 +13,8 @@ from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARAN
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
 from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
+from crlearn.methods.empirical_bayes._algorithm import ScoreOptions, empirical_bayes_crl
+from crlearn.methods.empirical_bayes._estimator import EmpiricalBayesCRL
 from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
     nonlinear_intervention_crl,

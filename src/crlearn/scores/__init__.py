@@ -48,6 +48,7 @@ from crlearn.scores.jacobians._noisy import NoisyJacobians
 from crlearn.scores.jacobians._sliced import SlicedJacobians
 from crlearn.scores.jacobians._stein import SteinJacobians
 from crlearn.scores.structured._score import Structure, StructuredScore, score_graph
+from crlearn.scores.structured._shifted import ShiftedScore
 from crlearn.scores.structured._splines import CubicSplines
 from crlearn.scores.structured._tweedie import Denoiser, Posterior, root_of, whitened
 
@@ -68,6 +69,7 @@ __all__ = [
     "ReducedScores",
     "ScoreDifference",
     "ScoreJacobian",
+    "ShiftedScore",
     "SlicedJacobians",
     "SlicedScores",
     "SteinJacobians",

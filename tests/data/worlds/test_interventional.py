@@ -188,6 +188,56 @@ def test_multi_domain_with_an_observational_domain_and_several_domains_each():
     np.testing.assert_array_equal(world.truth.targets.sum(0), [2, 2, 2])
 
 
+def test_doses_of_multi_domain():
+    world = make_multi_domain(
+        3,
+        5,
+        2000,
+        intervention="shift",
+        intervened_mean=2.0,
+        doses=(-1.0, 0.5),
+        observational=True,
+        random_state=0,
+    )
+    expected = np.vstack([np.zeros(3), np.kron(np.eye(3), [[-1.0], [0.5]])])
+    np.testing.assert_array_equal(world.known_targets, expected)
+    np.testing.assert_array_equal(world.truth.targets, expected != 0)
+    rest = world.truth.Z[world.y == 0, 0]
+    for label, dose in ((1, -1.0), (2, 0.5)):
+        moved = world.truth.Z[world.y == label, 0]
+        assert moved.mean() - rest.mean() == pytest.approx(2 * dose, abs=0.2)
+        assert moved.std() == pytest.approx(rest.std(), rel=0.1)
+
+
+def test_soft_interventions_of_multi_domain_keep_parents():
+    options = {"n_samples": 4000, "intervened_variance": 1.0, "random_state": 1}
+    soft, hard = (
+        make_multi_domain(2, 5, intervention=kind, **options) for kind in ("soft", "hard")
+    )
+    for world, cut in ((soft, False), (hard, True)):
+        Z = world.truth.Z[world.y == 2]
+        assert Z[:, 1].mean() == pytest.approx(10.0, abs=0.5)
+        assert (abs(np.corrcoef(Z.T)[0, 1]) < 0.05) == cut
+
+
+def test_targets_together_in_multi_domain():
+    world = make_multi_domain(3, 5, 50, target_sets=[[0, 1], [2]], random_state=0)
+    np.testing.assert_array_equal(world.known_targets, [[1, 1, 0], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"doses": (1.0, 2.0)}, "are for intervention='shift'"),
+        ({"intervention": "shift", "doses": (0.0,)}, "none zero"),
+        ({"intervention": "do"}, "must be 'hard', 'soft' or 'shift'"),
+    ],
+)
+def test_bad_doses_of_multi_domain(options, message):
+    with pytest.raises(ValueError, match=message):
+        make_multi_domain(2, 5, 10, random_state=0, **options)
+
+
 @pytest.mark.parametrize("mechanism", ["tanh", "tanh5", "mild"])
 def test_bounded_mechanisms_of_multi_domain(mechanism):
     world = make_multi_domain(4, 10, 500, mechanism=mechanism, random_state=0)

@@ -39,23 +39,27 @@ def both_targets(world: Any) -> Any:
     return targets
 
 
-@pytest.mark.parametrize("case", ["hard", "soft", "two targets", "no observational domain"])
+@pytest.mark.parametrize(
+    "case", ["hard", "soft", "two targets", "no observational domain", "doses"]
+)
 def test_derivatives(case: str):
     world = make(mixing_skew=0.2, observational=case != "no observational domain")
     changes: dict[str, Any] = {"hard": case != "soft"}
     if case == "two targets":
         changes["targets"] = both_targets(world)
+    if case == "doses":
+        changes |= {"hard": False, "doses": 3.0 * world.truth.targets}
     likelihood = DomainLikelihood(domains_of(world, **changes), orthogonal=False)
     state = likelihood.start(truth_of(world))
 
     def unpacked(entries: Any) -> State:
-        unmixing, mean, root = np.split(entries, [16, 20])
-        return State(unmixing.reshape(4, 4), mean, root.reshape(4, 4))
+        unmixing, mean, root, shift = np.split(entries, [16, 20, 36])
+        return State(unmixing.reshape(4, 4), mean, root.reshape(4, 4), shift)
 
-    entries = np.concatenate([state.unmixing.ravel(), state.mean, state.root.ravel()])
+    entries = np.concatenate([state.unmixing.ravel(), state.mean, state.root.ravel(), state.shift])
     entries += 0.05 * np.random.default_rng(0).standard_normal(len(entries))
     found = likelihood(unpacked(entries))[1]
-    exact = np.concatenate([found.unmixing.ravel(), found.mean, found.root.ravel()])
+    exact = np.concatenate([found.unmixing.ravel(), found.mean, found.root.ravel(), found.shift])
     numeric = np.asarray(
         approx_fprime(entries, lambda entries: likelihood(unpacked(entries))[0], 1e-6)
     )

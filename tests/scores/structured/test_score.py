@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from crlearn.scores import CubicSplines, StructuredScore, score_graph
-from crlearn.scores.structured import _score
-from crlearn.scores.structured._score import Term, neighbourly_terms, tensor_terms
+from crlearn.scores.structured import _terms
+from crlearn.scores.structured._score import neighbourly_terms, tensor_terms
+from crlearn.scores.structured._terms import Term
 
 CHAIN = np.eye(4, k=1, dtype=bool)
 
@@ -157,7 +158,7 @@ class TestProductsOfManyLatents:
         options: Any = {"interactions": "tensor", "ridge": ridge, "penalty": penalty}
         answers = []
         for most_dense in (2, 3):
-            monkeypatch.setattr(_score, "_MOST_DENSE", most_dense)
+            monkeypatch.setattr(_terms, "_MOST_DENSE", most_dense)
             model = fitted(rows, graph, intervened, n_knots=4, weights=weights, **options)
             answers.append(model(rows, intervened, jacobian=True))
             assert model.coefficients[2][0].shape == (6**3,)  # type: ignore[union-attr]

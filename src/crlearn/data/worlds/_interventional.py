@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import networkx as nx
@@ -279,9 +280,12 @@ def make_multi_domain(
     n_samples: Sizes = 2000,
     *,
     mechanism: MechanismLike = "tanh5",
+    intervention: Literal["hard", "soft", "shift"] = "hard",
     intervened_mean: float = 10.0,
     intervened_variance: float = 1.0,
+    doses: Sequence[float] = (1.0,),
     domains_per_latent: int = 1,
+    target_sets: Sequence[Sequence[int]] | None = None,
     observational: bool = False,
     graph: GraphLike = "chain",
     edge_probability: float = 0.5,
@@ -297,9 +301,9 @@ def make_multi_domain(
 ) -> Dataset:
     """Noisy linear measurement of many domains with known targets (the world of EB-CRL).
 
-    Each domain replaces one latent by noise of its own, far from where the others put it. The
-    domains are labelled 1, 2, ...; label 0 is the observational domain, which the paper does not
-    have.
+    Each domain replaces one latent by noise of its own, far from where the others put it, unless
+    another kind of interventions is asked for. The domains are labelled 1, 2, ...; label 0 is the
+    observational domain, which the paper does not have.
 
     Parameters
     ----------
@@ -312,10 +316,19 @@ def make_multi_domain(
         (z / 5)^3; ``"literal"``: tanh(3 z) + (3 z)^3 as printed, under which the latents reach
         1e40 along a chain of four and no estimator can work; or whatever `make_scm` takes. The
         effects of several parents are added with weights uniform in [-1, 1].
+    intervention
+        ``"hard"``, as in the paper; ``"soft"``: the effect of the parents is halved, the mean moves
+        by `intervened_mean`, and the noise has the variance `intervened_variance`; ``"shift"``:
+        `intervened_mean` times a dose is added to the latent, and nothing else changes.
     intervened_mean, intervened_variance
-        Of a latent in the domains that intervene on it.
+        Of a latent in the domains that intervene on it; see `intervention`.
+    doses
+        Of shifts: each set of targets has a domain for each. If they are not all one,
+        `known_targets` holds doses.
     domains_per_latent
-        Domains that intervene on each latent.
+        Domains that intervene on each latent, or each set of targets, alike.
+    target_sets
+        Latents that domains intervene on together, as ``[[0], [0, 1], [2]]``; None: each alone.
     observational
         Whether an observational domain comes first.
     graph, edge_probability
@@ -357,12 +370,19 @@ def make_multi_domain(
         mechanism_options=options,
         random_state=rng,
     )
-    domains = [
-        Intervention(j, "hard", mean=intervened_mean, variance=intervened_variance)
-        for j in range(n_latents)
+    _check_doses(intervention, doses)
+    change: Any = {
+        "hard": {"mean": intervened_mean, "variance": intervened_variance},
+        "soft": {"effect": 0.5, "shift": intervened_mean, "variance": intervened_variance},
+    }
+    each = [
+        (Intervention(targets, intervention, **change.get(intervention, {"shift": amount})), dose)
+        for targets in ([[j] for j in range(n_latents)] if target_sets is None else target_sets)
+        for dose, amount in ((dose, intervened_mean * dose) for dose in doses)
         for _ in range(domains_per_latent)
     ]
-    return simulate(
+    domains = [made for made, _ in each]
+    world = simulate(
         scm,
         _skewed(make_mixing(mixing, n_latents, n_features, mixing_seed), mixing_skew, mixing_seed),
         n_samples,
@@ -371,6 +391,23 @@ def make_multi_domain(
         targets=targets,
         random_state=sample_seed,
     )
+    if world.known_targets is None or all(dose == 1 for dose in doses):
+        return world
+    levels = np.array([0.0] * observational + [dose for _, dose in each])
+    return replace(world, known_targets=world.known_targets * levels[:, None])
+
+
+def _check_doses(intervention: str, doses: Sequence[float]) -> None:
+    if intervention not in ("hard", "soft", "shift"):
+        raise ValueError(
+            f"'intervention' must be 'hard', 'soft' or 'shift'. Got {intervention!r} instead."
+        )
+    good = len(doses) > 0 and np.isfinite(doses).all() and all(doses)
+    if not good or (intervention != "shift" and tuple(doses) != (1.0,)):
+        raise ValueError(
+            "'doses' must be finite numbers, none zero, and are for intervention='shift'. Got "
+            f"{doses!r} with intervention={intervention!r}."
+        )
 
 
 def _graph_with_few_parents(

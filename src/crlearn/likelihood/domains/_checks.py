@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from crlearn.likelihood.domains._start import Domains
+from crlearn.likelihood.domains._start import Domains, rises
 from crlearn.result import Check
 
 Matrix = NDArray[np.floating]
@@ -27,11 +27,18 @@ def domain_checks(
     """Check that every latent is a target somewhere, and that targets visibly change."""
     names = [f"z{j}" for j in range(domains.targets.shape[1])] if names is None else names
     never = np.flatnonzero(~domains.targets.any(axis=0))
-    hidden = [
-        f"{labels[e]} (latent {names[int(j)]})"
-        for e, j in zip(*np.nonzero(domains.targets), strict=True)
-        if not _is_visible(domains, unmixing[j], int(e), int(j))
-    ]
+    if domains.doses is None:
+        what = "environments in which the target is like elsewhere: "
+        hidden = [
+            f"{labels[e]} (latent {names[int(j)]})"
+            for e, j in zip(*np.nonzero(domains.targets), strict=True)
+            if not _is_visible(domains, unmixing[j], int(e), int(j))
+        ]
+    else:
+        what = "latents that are alike at all doses: "
+        rise, noise = rises(unmixing, domains)
+        still = np.abs(rise) <= norm.isf(_INVISIBLE / 2) * np.sqrt(noise)
+        hidden = [names[j] for j in np.flatnonzero(still & domains.targets.any(axis=0))]
     return (
         Check(
             "every latent is a target",
@@ -42,8 +49,7 @@ def domain_checks(
         Check(
             "interventions are visible",
             not hidden,
-            "environments in which the target is like elsewhere: "
-            + (", ".join(hidden[:8]) or "none"),
+            what + (", ".join(hidden[:8]) or "none"),
         ),
     )
 
@@ -53,14 +59,7 @@ def sign_check(domains: Domains, unmixing: Matrix) -> Check:
 
     Variances do not know it: with these alone signs are arbitrary, and nothing else is lost.
     """
-    base, covariance = domains.base
-    weight = domains.targets * domains.sizes[:, None]
-    rise = (((domains.means - base) @ unmixing.T) * weight).sum(axis=0)
-    variances = np.einsum("ji,eik,jk->ej", unmixing, domains.covariances, unmixing)
-    noise = (weight * variances).sum(axis=0)
-    if covariance is not None:
-        at_rest = np.einsum("ji,ik,jk->j", unmixing, covariance, unmixing)
-        noise += weight.sum(axis=0) ** 2 * at_rest / domains.sizes[domains.observational].sum()
+    rise, noise = rises(unmixing, domains)
     hit = domains.targets.any(axis=0)
     open_ones = np.flatnonzero(hit & (np.abs(rise) <= norm.isf(_INVISIBLE / 2) * np.sqrt(noise)))
     detail = "latents whose interventions move no mean, which would set their sign: "

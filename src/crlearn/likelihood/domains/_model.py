@@ -1,10 +1,12 @@
 """How likely the domains' moments are under an unmixing, with moments counted as Gaussian.
 
 Latents that a domain does not move have one mean and covariance in all such domains; a target that
-is cut off its parents has a variance of its own and is uncorrelated with what it does not cause;
-what else moves has any regression on these. Measurement noise is added to all of them. What a
-domain has to itself is profiled out in closed form: the unmixing and the shared moments are left.
-These conditions hold for latents that are not Gaussian, too: the likelihood only weighs them.
+is cut off its parents has a variance of its own and is uncorrelated with what nothing moves, and
+with other targets that are cut off theirs; what else moves has any regression on these. A target to
+which a dose is added, and which nothing else moves, is as it is elsewhere but for its mean.
+Measurement noise is added to all of them. What a domain has to itself is profiled out in closed
+form: the unmixing and the shared moments are left. These conditions hold for latents that are not
+Gaussian, too: the likelihood only weighs them.
 """
 
 from __future__ import annotations
@@ -26,11 +28,15 @@ _SMALLEST_SHARE = 0.05  # of a variance, where a start would be negative; not me
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """An unmixing, and the mean and lower root of the covariance that latents share."""
+    """An unmixing, and the mean and lower root of the covariance that latents share.
+
+    `shift` is what a dose of one adds to each latent.
+    """
 
     unmixing: Matrix
     mean: Matrix
     root: Matrix
+    shift: Matrix
 
 
 class DomainLikelihood:
@@ -53,37 +59,40 @@ class DomainLikelihood:
         self, domains: Domains, *, orthogonal: bool = True, zero_base: bool = False
     ) -> None:
         self.domains, self.orthogonal, self.zero_base = domains, orthogonal, zero_base
-        self.still = ~domains.moved
-        # Domains that cut one latent off its parents, and that latent.
-        self.cut = np.flatnonzero(domains.hard & (domains.targets.sum(axis=1) == 1))
-        self.target = np.argmax(domains.targets[self.cut], axis=1)
+        self.still = domains.alike
+        self.doses = np.where(domains.shifted, domains.strengths, 0.0)
+        # Latents that are cut off their parents, and the domain of each. Noises of two targets are
+        # independent if columns are orthogonal only.
+        n_targets = domains.targets.sum(axis=1, keepdims=True)
+        cut = domains.hard & domains.targets & ((n_targets == 1) | orthogonal)
+        self.cut, self.target = np.nonzero(cut)
         self.judged = self.still.copy()
         self.judged[self.cut, self.target] = True
         n = domains.n_latents
         self.lower = np.tril_indices(n)
         self.free = np.triu_indices(n, k=1) if orthogonal else np.nonzero(~np.eye(n, dtype=bool))
 
+    def of(self, domains: Domains) -> DomainLikelihood:
+        """Return the same for other moments."""
+        return DomainLikelihood(domains, orthogonal=self.orthogonal, zero_base=self.zero_base)
+
     @property
     def freedom(self) -> int:
         """Number of conditions on the moments, less that of parameters of the unmixing."""
         pairs = (self.still[:, :, None] & self.still[:, None, :]).sum(axis=0)
         count = np.triu(np.maximum(pairs - 1, 0)).sum() + self.still[self.cut].sum()
-        count += np.maximum(self.still.sum(axis=0) - (0 if self.zero_base else 1), 0).sum()
+        together = np.bincount(self.cut, minlength=1)
+        count += (together * (together - 1) // 2).sum()
+        for still, doses in zip(self.still.T, self.doses.T, strict=True):
+            count += still.sum() - np.linalg.matrix_rank(self._levels(doses[still]))
         return max(int(count) - len(self.free[0]), 1)
 
     def best(self, unmixing: Matrix, most_steps: int = 15_000) -> tuple[Matrix, float]:
         """Return the best unmixing near this one, or where so many steps lead, and its value."""
         start = self.start(unmixing)
-
-        def at(step: Matrix) -> tuple[float, Matrix]:
-            state, back = self._moved(start, step)
-            value, gradient = self(state)
-            return value, back(gradient)
-
-        n_parameters = len(self.free[0]) + len(unmixing) + len(self.lower[0])
         found = minimize(
-            at,
-            np.zeros(n_parameters),
+            self.around(start),
+            np.zeros(self.n_parameters),
             jac=True,
             method="L-BFGS-B",
             options={"ftol": _ENOUGH, "maxiter": most_steps},
@@ -92,19 +101,35 @@ class DomainLikelihood:
         scaled = with_signs if self.orthogonal else with_unit_columns
         return scaled(matrix, self.domains), float(found.fun)
 
+    @property
+    def n_parameters(self) -> int:
+        """Length of a step."""
+        n = self.domains.n_latents
+        return len(self.free[0]) + 2 * n + len(self.lower[0])
+
+    def around(self, start: State) -> Callable[[Matrix], tuple[float, Matrix]]:
+        """Return the map from steps away from a state to the value and its derivatives there."""
+
+        def at(step: Matrix) -> tuple[float, Matrix]:
+            state, back = self._moved(start, step)
+            value, gradient = self(state)
+            return value, back(gradient)
+
+        return at
+
     def start(self, unmixing: Matrix) -> State:
         """Return the shared moments of the domains in which latents are still."""
         domains, W = self.domains, unmixing
         noise = domains.noise_variance * np.eye(len(W))
         weight = self.still * domains.sizes[:, None]
         means = domains.means @ W.T
-        mean = (weight * means).sum(axis=0) / np.maximum(weight.sum(axis=0), 1)
+        mean, shift = self._base_and_shift(means, weight)
         spreads = W @ (domains.covariances - noise) @ W.T
         among = _among(self.still) * domains.sizes[:, None, None]
         shared = (among * spreads).sum(axis=0) / np.maximum(among.sum(axis=0), 1)
         unseen = np.diag(np.where(weight.any(axis=0), 0.0, 1.0))
         root = np.linalg.cholesky(_positive(shared + unseen))
-        return State(W, mean * (not self.zero_base), root)
+        return State(W, mean, root, shift)
 
     def __call__(self, state: State) -> tuple[float, State]:
         """Return the value, and its derivatives by all parts of the state."""
@@ -112,7 +137,8 @@ class DomainLikelihood:
         sizes, variance = domains.sizes, domains.noise_variance
         half = W @ domains.covariances
         spreads = half @ W.T
-        apart = np.where(still, domains.means @ W.T - state.mean, 0.0)
+        centre = state.mean + self.doses * state.shift
+        apart = np.where(still, domains.means @ W.T - centre, 0.0)
         noise = variance * (W @ W.T)
         inverse, log_volume = _inverse_among((state.root @ state.root.T + noise)[None], still)
         scatter = spreads + apart[:, :, None] * apart[:, None, :]
@@ -133,9 +159,9 @@ class DomainLikelihood:
         value += sizes[cut] @ np.log(left)
         weight = sizes[cut] / left
         bent = -2 * weight[:, None] * _times(inverse[cut], with_line)
-        of_spreads[cut] += weight[:, None, None] * lines[:, :, None] * lines[:, None, :]
+        np.add.at(of_spreads, cut, weight[:, None, None] * lines[:, :, None] * lines[:, None, :])
         on_still = np.where(still[cut], lines, 0.0)
-        of_shared[cut] += bent[:, :, None] * on_still[:, None, :]
+        np.add.at(of_shared, cut, bent[:, :, None] * on_still[:, None, :])
 
         total = of_shared.sum(axis=0)
         total = (total + total.T) / 2
@@ -145,7 +171,21 @@ class DomainLikelihood:
         of_W += 2 * (of_spreads @ half).sum(axis=0)
         of_W += variance * (of_noise + of_noise.T) @ W
         of_mean = -2 * sizes @ scaled
-        return float(value), State(of_W, of_mean, 2 * total @ state.root)
+        of_shift = -2 * sizes @ (scaled * self.doses)
+        return float(value), State(of_W, of_mean, 2 * total @ state.root, of_shift)
+
+    def _levels(self, doses: Matrix) -> Matrix:
+        """Return what the means of a latent may depend on: a constant, and its doses."""
+        constant = np.full(len(doses), float(not self.zero_base))
+        return np.stack([constant, doses], axis=1)
+
+    def _base_and_shift(self, means: Matrix, weight: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the mean of each latent at dose zero, and what a dose of one adds to it."""
+        found = np.zeros((2, means.shape[1]))
+        for j, (mean, each) in enumerate(zip(means.T, np.sqrt(weight).T, strict=True)):
+            levels = self._levels(self.doses[:, j])
+            found[:, j] = np.linalg.lstsq(levels * each[:, None], mean * each, rcond=None)[0]
+        return found[0], found[1]
 
     def _moved(self, start: State, step: Matrix) -> tuple[State, Callable[[State], Matrix]]:
         """Return the state after a step, and how derivatives there become those by the step.
@@ -153,18 +193,25 @@ class DomainLikelihood:
         Steps are relative to the start, so that all their entries are of one size.
         """
         n = len(start.mean)
-        turns, in_mean, in_root = np.split(step, np.cumsum([len(self.free[0]), n]))
+        turns, in_mean, in_shift, in_root = np.split(step, np.cumsum([len(self.free[0]), n, n]))
         change, root = np.zeros((n, n)), np.eye(n)
         change[self.free] = turns
         root[self.lower] += in_root
-        scale = np.sqrt((start.root**2).sum(axis=1)) * (not self.zero_base)
+        size = np.sqrt((start.root**2).sum(axis=1))
+        scale = size * (not self.zero_base)
+        reach = size * self.doses.any(axis=0)
         if self.orthogonal:  # Cayley's map
             change -= change.T
             inverse = np.linalg.inv(np.eye(n) - change / 2)
             turn = inverse @ (np.eye(n) + change / 2)
         else:
             inverse, turn = np.eye(n), np.eye(n) + change
-        state = State(turn @ start.unmixing, start.mean + scale * in_mean, start.root @ root)
+        state = State(
+            turn @ start.unmixing,
+            start.mean + scale * in_mean,
+            start.root @ root,
+            start.shift + reach * in_shift,
+        )
 
         def back(slope: State) -> Matrix:
             of_turn = slope.unmixing @ start.unmixing.T
@@ -172,7 +219,8 @@ class DomainLikelihood:
                 of_turn = inverse.T @ of_turn @ (np.eye(n) + turn).T / 2
                 of_turn = of_turn - of_turn.T
             of_root = start.root.T @ slope.root
-            return np.concatenate([of_turn[self.free], scale * slope.mean, of_root[self.lower]])
+            levels = [scale * slope.mean, reach * slope.shift]
+            return np.concatenate([of_turn[self.free], *levels, of_root[self.lower]])
 
         return state, back
 

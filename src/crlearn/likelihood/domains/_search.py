@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from crlearn.likelihood.domains._model import DomainLikelihood
+from crlearn.likelihood.domains._precision import Optimum
 from crlearn.likelihood.domains._start import (
     Domains,
     rotation_by_shifts,
@@ -20,9 +21,7 @@ from crlearn.result import SAME_ANSWER
 
 Matrix = NDArray[np.floating]
 
-# The likelihood counts moments as if they were Gaussian; they vary up to about this much more.
-_INFLATION = 2.0
-_UNLIKELY = 1e-4  # level of the tests whether it fits, and whether means are zero
+_UNLIKELY = 1e-3  # level of the tests whether it fits, and whether means are zero
 _MOST_STARTS = 10  # at random; enough in worlds like those of wu2026-harder, seeds 0 to 9
 # Starts at random after one fits, to look for other answers, and the steps after which it is seen
 # where they lead: with four latents 30 of the 30 to 100 that they take to the end.
@@ -64,11 +63,16 @@ class Unmixing:
     zero_base
         Whether the means of latents without intervention were taken for zero.
     zero_base_fits
-        Whether the data allow that; None if an observational domain shows these means.
+        Whether the data allow that; None if a domain, or different doses, show these means.
     start
         Which start it was reached from.
     shift
         How far the smallest shift of a target's mean stands out from chance, in standard errors.
+    inflation
+        How much more the value varies than if rows were Gaussian; 1 unless that could matter.
+    mixed_shares
+        Share of each latent's variance that is expected to be that of others, by the width of the
+        optimum.
     rivals
         Optima with another answer that other starts reached, within 40 nats, the best first.
     """
@@ -80,12 +84,14 @@ class Unmixing:
     zero_base_fits: bool | None
     start: str
     shift: float
+    inflation: float
+    mixed_shares: Matrix
     rivals: tuple[Rival, ...] = ()
 
     @property
     def fits(self) -> bool:
         """Whether moments are as the graph and the targets say, up to chance."""
-        return self.value <= _limit(self.freedom)
+        return self.value <= self.inflation * _limit(self.freedom)
 
 
 def find_unmixing(domains: Domains, rng: np.random.Generator, *, orthogonal: bool) -> Unmixing:
@@ -100,7 +106,7 @@ def find_unmixing(domains: Domains, rng: np.random.Generator, *, orthogonal: boo
     orthogonal
         Whether the columns of the mixing are orthogonal. If not, an observational domain is needed.
     """
-    if len(domains.observational):
+    if domains.shows_base:
         return _search(domains, rng, orthogonal, zero_base=False, zero_base_fits=None)
     simple = _search(domains, rng, orthogonal, zero_base=True, zero_base_fits=True)
     if simple.fits:
@@ -121,9 +127,9 @@ def _search(
 ) -> Unmixing:
     likelihood = DomainLikelihood(domains, orthogonal=orthogonal, zero_base=zero_base)
     freedom = likelihood.freedom
-    likely = chi2.isf(_UNLIKELY, freedom)  # if moments were Gaussian
+    likely = _limit(freedom)
     shifts, standing_out = rotation_by_shifts(domains)
-    optima: list[_Optimum] = []
+    optima: list[_Found] = []
     best, rivals, n_probes = None, (), 0
     for name, start in _starts(domains, rng, shifts, first):
         if name == "random" and best is not None and best.value <= likely:
@@ -134,10 +140,11 @@ def _search(
             if value > best.value + 2 * _NEAR or _is_same(domains, found, best.matrix):
                 continue
             start = found
-        optima.append(_Optimum(name, *likelihood.best(start)))
+        optima.append(_Found(name, *likelihood.best(start)))
         best = min(optima, key=lambda optimum: optimum.value)
         rivals = _rivals(domains, best, optima)
     assert best is not None
+    around = Optimum.of(likelihood, best.matrix)
     return Unmixing(
         best.matrix,
         best.value,
@@ -146,17 +153,19 @@ def _search(
         zero_base_fits,
         best.start,
         standing_out,
+        around.inflation(rng) if best.value > likely else 1.0,
+        around.mixed_shares(),
         rivals,
     )
 
 
-class _Optimum(NamedTuple):
+class _Found(NamedTuple):
     start: str
     matrix: Matrix
     value: float
 
 
-def _rivals(domains: Domains, best: _Optimum, optima: Sequence[_Optimum]) -> tuple[Rival, ...]:
+def _rivals(domains: Domains, best: _Found, optima: Sequence[_Found]) -> tuple[Rival, ...]:
     """Return the optima that are near and have another answer, each once."""
     found: list[Rival] = []
     for each in sorted(optima, key=lambda optimum: optimum.value):
@@ -199,4 +208,5 @@ def _starts(
 
 
 def _limit(freedom: int) -> float:
-    return float(_INFLATION * chi2.isf(_UNLIKELY, freedom))
+    """Return what the value hardly ever exceeds if rows are Gaussian."""
+    return float(chi2.isf(_UNLIKELY, freedom))

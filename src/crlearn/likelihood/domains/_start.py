@@ -12,7 +12,7 @@ for others; `DomainLikelihood` judges them, and is maximised from them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +44,11 @@ class Domains:
         Of the measurement, in each coordinate.
     hard
         Whether interventions cut latents off their parents.
+    doses
+        ``doses[e, j]`` times one unknown number for each latent is what domain e adds to latent j,
+        beside which nothing changes; None: interventions are of another kind.
+    rows, codes
+        What the moments are of, and the domain of each row; None: not known.
     """
 
     means: Matrix
@@ -53,6 +58,9 @@ class Domains:
     graph: BoolMatrix
     noise_variance: float = 0.0
     hard: bool = True
+    doses: Matrix | None = None
+    rows: Matrix | None = None
+    codes: NDArray[np.intp] | None = None
 
     @classmethod
     def of(
@@ -64,6 +72,7 @@ class Domains:
         *,
         noise_variance: float = 0.0,
         hard: bool = True,
+        doses: Matrix | None = None,
     ) -> Domains:
         """Take the moments of rows, with the number of each row's domain."""
         parts = [rows[codes == e] for e in range(len(targets))]
@@ -79,12 +88,59 @@ class Domains:
             * np.eye(rows.shape[1])
         )
         sizes = np.array([len(part) for part in parts], dtype=float)
-        return cls(means, covariances, sizes, targets, graph, noise_variance, hard)
+        known = (targets, graph, noise_variance, hard, doses)
+        return cls(means, covariances, sizes, *known, rows, codes)
 
     @property
     def n_latents(self) -> int:
         """Number of latents."""
         return self.means.shape[1]
+
+    @cached_property
+    def strengths(self) -> Matrix:
+        """How much each domain raises its targets: their doses, or one."""
+        return self.targets.astype(float) if self.doses is None else self.doses
+
+    @cached_property
+    def shifted(self) -> BoolMatrix:
+        """True at [e, j] if all that domain e does to latent j is to add a dose to it."""
+        if self.doses is None:
+            return np.zeros_like(self.targets)
+        causes = self.closure & ~np.eye(len(self.graph), dtype=bool)
+        return self.targets & (self.targets.astype(int) @ causes.astype(int) == 0)
+
+    @cached_property
+    def alike(self) -> BoolMatrix:
+        """True at [e, j] if latent j is in domain e as without interventions, but for its dose."""
+        return ~self.moved | self.shifted
+
+    @cached_property
+    def shows_base(self) -> bool:
+        """Whether means without interventions can be told: by a domain, or by different doses."""
+        if len(self.observational) or self.doses is None:
+            return len(self.observational) > 0
+        pairs = zip(self.doses.T, self.alike.T, strict=True)
+        return all(len(np.unique(doses[alike])) > 1 for doses, alike in pairs)
+
+    def halves(self, rng: np.random.Generator) -> tuple[Domains, Domains]:
+        """Return the moments of random halves of each domain's rows, with the sizes of the whole.
+
+        They lie on either side of the moments, as far away as these are from the truth.
+        """
+        assert self.rows is not None
+        assert self.codes is not None
+        first = np.zeros(len(self.rows), dtype=bool)
+        for e in range(len(self.targets)):
+            inside = rng.permutation(np.flatnonzero(self.codes == e))
+            first[inside[: len(inside) // 2]] = True
+        parts = [
+            Domains.of(self.rows[half], self.codes[half], self.targets, self.graph)
+            for half in (first, ~first)
+        ]
+        one, other = (
+            replace(self, means=part.means, covariances=part.covariances) for part in parts
+        )
+        return one, other
 
     @cached_property
     def closure(self) -> BoolMatrix:
@@ -132,9 +188,10 @@ def rotation_by_shifts(domains: Domains) -> tuple[Matrix, float]:
     weakest = np.inf
     for j in domains.order:
         chosen = _domains_of(domains, j, found)
-        weight = domains.sizes[chosen]
+        weight = domains.sizes[chosen] * domains.strengths[chosen, j]
         shift = weight @ (domains.means[chosen] - base) if len(chosen) else np.zeros(len(rows))
-        spread = np.einsum("e,eii->", weight, domains.covariances[chosen])
+        squares = weight * domains.strengths[chosen, j]
+        spread = np.einsum("e,eii->", squares, domains.covariances[chosen])
         shift = shift - rows[found].T @ (rows[found] @ shift)
         weakest = min(weakest, float(np.linalg.norm(shift) / np.sqrt(max(spread, _TINY))))
         rows[j] = _direction(shift, rows[found])
@@ -162,7 +219,7 @@ def rotation_by_spreads(domains: Domains) -> Matrix:
             axes = rest @ np.linalg.eigh(rest.T @ domains.covariances[e] @ rest)[1]
             before = np.maximum(np.einsum("ij,ik,kj->j", axes, covariance, axes), _TINY)
             after = np.maximum(np.einsum("ij,ik,kj->j", axes, domains.covariances[e], axes), _TINY)
-            shift = (domains.means[e] - base) @ axes
+            shift = (domains.means[e] - base) @ axes * np.sign(domains.strengths[e, j])
             change = domains.sizes[e] * (np.log(after / before) ** 2 / 4 + shift**2 / before)
             if change.max() > best:
                 place = int(np.argmax(change))
@@ -180,10 +237,27 @@ def with_unit_columns(unmixing: Matrix, domains: Domains) -> Matrix:
 
 def with_signs(unmixing: Matrix, domains: Domains) -> Matrix:
     """Turn rows around so that interventions raise their target on average."""
-    base, _ = domains.base
-    rise = (unmixing @ (domains.means - base).T).T
-    weight = domains.targets * domains.sizes[:, None]
-    return unmixing * np.where((rise * weight).sum(axis=0) < 0, -1.0, 1.0)[:, None]
+    return unmixing * np.where(rises(unmixing, domains)[0] < 0, -1.0, 1.0)[:, None]
+
+
+def rises(unmixing: Matrix, domains: Domains) -> tuple[Matrix, Matrix]:
+    """Return how much interventions, or doses, raise each latent, and the variance of that."""
+    base, covariance = domains.base
+    sizes = domains.sizes[:, None]
+    variances = np.einsum("ji,eik,jk->ej", unmixing, domains.covariances, unmixing)
+    if domains.doses is not None:
+        weight = sizes * domains.alike
+        middle = (weight * domains.doses).sum(axis=0) / np.maximum(weight.sum(axis=0), _TINY)
+        weight = weight * (domains.doses - middle)
+        return (weight * (domains.means @ unmixing.T)).sum(axis=0), (
+            weight**2 / sizes * variances
+        ).sum(axis=0)
+    weight = sizes * domains.targets
+    noise = (weight * variances).sum(axis=0)
+    if covariance is not None:
+        at_rest = np.einsum("ji,ik,jk->j", unmixing, covariance, unmixing)
+        noise += weight.sum(axis=0) ** 2 * at_rest / domains.sizes[domains.observational].sum()
+    return (weight * ((domains.means - base) @ unmixing.T)).sum(axis=0), noise
 
 
 def _domains_of(domains: Domains, latent: int, found: list[int]) -> NDArray[np.intp]:

@@ -59,8 +59,8 @@ from crlearn.methods._denoising import (
     offset_of,
     refuse_small_environments,
 )
-from crlearn.methods._empirical_bayes import rotation_checks
 from crlearn.methods._flow_checks import restarts_check, training_checks
+from crlearn.methods.empirical_bayes._algorithm import rotation_checks
 from crlearn.methods.structural._amortised import AmortisedDecoder, AmortisedPosterior
 from crlearn.methods.structural._checks import Scored, explanation_check, measured_check
 from crlearn.methods.structural._start import Coordinates, held_out_rows, starts_of, unmix

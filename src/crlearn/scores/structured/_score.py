@@ -22,61 +22,38 @@ have a sparse design instead: O(N 4^P) memory, and as much time for each of some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
-from typing import Any, Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csr_array
 
 from crlearn.graph import topological_order
 from crlearn.scores.structured._equations import (
-    DenseEquations,
     Equations,
     SparseEquations,
-    curvature_penalty,
     refuse_large_design,
     tensor_design,
 )
 from crlearn.scores.structured._splines import Basis, CubicSplines
+from crlearn.scores.structured._terms import (
+    Penalty,
+    Term,
+    is_sparse,
+    matched,
+    normal_equations,
+    penalties_of,
+    product_of,
+    those_of,
+)
 from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
 Interactions = Literal["pairs", "sums", "tensor"]
-Penalty = Literal["curvature", "size"]
 Structure = Literal["graph", "full", "empty", "pool"]
-
-# What cross-validation chooses the ridge from.
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
-# Beside a penalty on curvature, which leaves straight lines free.
-_SMALL_RIDGE = 1e-4
-_ROWS_AT_ONCE = 4096
-# Products of splines of more latents than this are mostly zero.
-_MOST_DENSE = 2
-
-
-@dataclass(frozen=True)
-class Term:
-    """A product of splines of some latents; off where one of `unless` is intervened on.
-
-    `only_if` is the opposite: off where one of these is *not* intervened on.
-    """
-
-    latents: tuple[int, ...]
-    unless: tuple[int, ...] = ()
-    only_if: tuple[int, ...] = ()
-
-    def gate(self, intervened: BoolMatrix) -> NDArray[np.floating] | None:
-        """Return 1 in the rows where the term is on, 0 where it is off; None if it is always on."""
-        if not self.unless and not self.only_if:
-            return None
-        off = intervened[:, list(self.unless)].any(axis=1)
-        return (~off & intervened[:, list(self.only_if)].all(axis=1)).astype(float)
 
 
 def score_graph(graph: BoolMatrix, structure: Structure) -> BoolMatrix:
@@ -236,8 +213,8 @@ class StructuredScore:
                     model._equations(latent, kind, rows, basis, slopes, intervened, weights, piece)
                     for piece in pieces
                 ]
-                penalties = _penalties(model.terms(latent, kind), splines.n_basis, penalty)
-                parts.append(_matched(equations, penalties, ridge))
+                penalties = penalties_of(model.terms(latent, kind), splines.n_basis, penalty)
+                parts.append(matched(equations, penalties, ridge))
             coefficients.append((parts[0][0], parts[1][0]))
             ridges.append((parts[0][1], parts[1][1]))
         return replace(model, coefficients=tuple(coefficients), ridges=tuple(ridges))
@@ -273,20 +250,20 @@ class StructuredScore:
                     raise ValueError(_unseen(latent, kind))
                 on = intervened[chosen]
                 terms = self.terms(latent, kind)
-                if _is_sparse(terms):
+                if is_sparse(terms):
                     along = terms[0].latents if jacobian else (latent,)
                     score[chosen, latent] = self._design(terms[0], rows[chosen]) @ theta
                     for k in along:
                         place = (chosen, latent, k) if jacobian else (chosen, latent)
                         slope[place] = self._design(terms[0], rows[chosen], k) @ theta
                     continue
-                values = _those_of(terms, basis, chosen)
-                steep = _those_of(terms if jacobian else (Term((latent,)),), slopes, chosen)
+                values = those_of(terms, basis, chosen)
+                steep = those_of(terms if jacobian else (Term((latent,)),), slopes, chosen)
                 for term, block in self._pieces(terms, theta):
-                    score[chosen, latent] += _product(term, block, values, on)
+                    score[chosen, latent] += product_of(term, block, values, on)
                     for k in set(steep) & set(term.latents):
                         place = (chosen, latent, k) if jacobian else (chosen, latent)
-                        slope[place] += _product(term, block, {**values, k: steep[k]}, on)
+                        slope[place] += product_of(term, block, {**values, k: steep[k]}, on)
         return score, slope
 
     def _pieces(self, terms: Sequence[Term], theta: Matrix) -> Iterator[tuple[Term, Matrix]]:
@@ -310,8 +287,8 @@ class StructuredScore:
     ) -> Equations:
         """Return the normal equations of one latent in some rows of one kind."""
         terms = self.terms(latent, kind)
-        if not _is_sparse(terms):
-            return _normal_equations(terms, latent, basis, slopes, intervened, weights, chosen)
+        if not is_sparse(terms):
+            return normal_equations(terms, (latent,), basis, slopes, intervened, weights, chosen)
         weight = weights[chosen]
         refuse_large_design(len(rows), len(terms[0].latents), self.splines.n_basis, latent)
         steep = self._design(terms[0], rows[chosen], latent)
@@ -334,115 +311,6 @@ class StructuredScore:
         if weight is not None:
             factors[0] = factors[0] * weight[:, None]
         return tensor_design([places[k] for k in term.latents], factors, self.splines.n_basis)
-
-
-def _is_sparse(terms: Sequence[Term]) -> bool:
-    return len(terms) == 1 and len(terms[0].latents) > _MOST_DENSE
-
-
-def _matched(
-    equations: Sequence[Equations], penalties: Callable[[float], Any], ridge: float | None
-) -> tuple[Matrix, float]:
-    """Return the coefficients and their ridge, by cross-validation between halves if it is None."""
-    if ridge is None:
-        losses = [_held_out_loss(equations, penalties(candidate)) for candidate in RIDGES]
-        ridge = RIDGES[int(np.argmin(losses))]
-    together = reduce(cast(Any, add), equations)
-    return together.solve(penalties(ridge)), ridge
-
-
-def _normal_equations(
-    terms: Sequence[Term],
-    latent: int,
-    basis: Basis,
-    slopes: Basis,
-    intervened: BoolMatrix,
-    weights: NDArray[np.floating],
-    chosen: NDArray[np.intp],
-) -> DenseEquations:
-    """Return the features' Gram matrix, the sum of their slopes, and the rows' weight."""
-    size = sum(basis.shape[2] ** len(term.latents) for term in terms)
-    gram, slope = np.zeros((size, size)), np.zeros(size)
-    for start in range(0, len(chosen), _ROWS_AT_ONCE):
-        rows = chosen[start : start + _ROWS_AT_ONCE]
-        weight = weights[rows]
-        on = intervened[rows]
-        values = _those_of(terms, basis, rows)
-        features = np.hstack([_features(term, values, on) for term in terms])
-        features *= np.sqrt(weight)[:, None]
-        gram += features.T @ features
-        steep = slopes[latent][rows] * weight[:, None]
-        slope += np.concatenate([_slope_sum(term, latent, values, steep, on) for term in terms])
-    return DenseEquations(gram, slope, float(weights[chosen].sum()))
-
-
-def _those_of(terms: Sequence[Term], basis: Basis, rows: NDArray[np.intp]) -> dict[int, Matrix]:
-    """Return some rows of the basis of each latent in the terms."""
-    return {k: basis[k][rows] for k in {k for term in terms for k in term.latents}}
-
-
-def _features(term: Term, basis: Mapping[int, Matrix], intervened: BoolMatrix) -> Matrix:
-    factors = [basis[k] for k in term.latents]
-    gate = term.gate(intervened)
-    if gate is not None:
-        factors[0] = factors[0] * gate[:, None]
-    return reduce(_row_products, factors)
-
-
-def _slope_sum(
-    term: Term,
-    latent: int,
-    basis: Mapping[int, Matrix],
-    slopes: Matrix,
-    intervened: BoolMatrix,
-) -> Matrix:
-    """Return the sum over rows of the features' slopes along the latent, which has `slopes`."""
-    if latent not in term.latents:
-        return np.zeros(slopes.shape[1] ** len(term.latents))
-    gate = term.gate(intervened)
-    first = slopes if gate is None else slopes * gate[:, None]
-    others = [basis[k] for k in term.latents if k != latent]
-    if not others:
-        return first.sum(axis=0)
-    return (first.T @ reduce(_row_products, others)).ravel()  # the latent itself comes first
-
-
-def _product(
-    term: Term, block: Matrix, basis: Mapping[int, Matrix], intervened: BoolMatrix
-) -> NDArray[np.floating]:
-    """Return the term at each row; with the slopes of one latent in `basis`, its slope."""
-    factors = [basis[k] for k in term.latents]
-    if len(factors) == 1:
-        values = factors[0] @ block
-    else:
-        left = factors[0] @ block.reshape(len(block), -1)
-        values = np.einsum("ij,ij->i", left, reduce(_row_products, factors[1:]))
-    gate = term.gate(intervened)
-    return values if gate is None else values * gate
-
-
-def _row_products(left: Matrix, right: Matrix) -> Matrix:
-    return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
-
-
-def _penalties(terms: Sequence[Term], size: int, penalty: Penalty) -> Callable[[float], Any]:
-    """Return the map from a ridge to the matrix that is added to the Gram matrix."""
-    n_features = sum(size ** len(term.latents) for term in terms)
-    sparse = _is_sparse(terms)
-    unit: Any = eye_array(n_features, format="csr") if sparse else np.eye(n_features)
-    if penalty == "size":
-        return lambda ridge: ridge * unit
-    blocks = [curvature_penalty(size, len(term.latents)) for term in terms]
-    curvature: Any = blocks[0] if sparse else block_diag(*(block.toarray() for block in blocks))
-    return lambda ridge: ridge * curvature + _SMALL_RIDGE * unit
-
-
-def _held_out_loss(halves: Sequence[Equations], penalty: Any) -> float:
-    """Return the score-matching loss of each half under the coefficients of the other."""
-    if any(half.weight == 0 for half in halves):
-        return np.inf
-    one, other = halves
-    return other.loss(one.solve(penalty)) + one.loss(other.solve(penalty))
 
 
 def _unseen(latent: int, kind: bool) -> str:

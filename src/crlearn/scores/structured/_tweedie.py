@@ -9,12 +9,14 @@ and S + G J(v) G' with the gain G = S T^-1, which is R for T = R, R^2 = S.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
 from crlearn.scores.structured._score import StructuredScore
+from crlearn.scores.structured._shifted import ShiftedScore
 from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
@@ -80,7 +82,7 @@ class Denoiser:
     matrix: NDArray[np.floating]
     offset: NDArray[np.floating]
     root: NDArray[np.floating]
-    score: StructuredScore | None = None
+    score: StructuredScore | ShiftedScore | None = None
     pooled: StructuredScore | None = None
     shrinkage: float = 1.0
     reach: float = 0.0
@@ -101,9 +103,12 @@ class Denoiser:
             return (np.asarray(X, dtype=float) - self.offset) @ self.matrix.T
 
     def posterior(
-        self, X: NDArray[np.floating], intervened: NDArray[np.bool_] | None = None
+        self, X: NDArray[np.floating], intervened: NDArray[Any] | None = None
     ) -> Posterior:
-        """Return means and variances; `intervened` tells the targets of each row's environment."""
+        """Return means and variances; `intervened` tells the targets of each row's environment.
+
+        They are doses where the score is a `ShiftedScore`.
+        """
         noisy = self.noisy(X)
         variance = np.broadcast_to((self.root**2).sum(axis=0), noisy.shape).copy()
         score, targets = self.score, intervened
@@ -128,7 +133,7 @@ class Denoiser:
         return whitened(noisy, self.root) if self.axes is None else noisy / self.axes
 
     def _tweedie(
-        self, score: StructuredScore, noisy: Matrix, intervened: NDArray[np.bool_]
+        self, score: StructuredScore | ShiftedScore, noisy: Matrix, intervened: NDArray[Any]
     ) -> tuple[Matrix, Matrix]:
         variances = (self.root**2).sum(axis=0)
         gain = self.root if self.axes is None else self.root @ self.root / self.axes

@@ -1,0 +1,1 @@
+"""Noisy linear measurements with a known graph and targets: EmpiricalBayesCRL."""
