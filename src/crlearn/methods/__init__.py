@@ -14,6 +14,7 @@ from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARAN
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
 from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
+from crlearn.methods.gaussian._estimator import GaussianPriorCRL, gaussian_prior_crl
 from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
     nonlinear_intervention_crl,
@@ -39,6 +40,7 @@ ESTIMATORS = {
         ObservationalCRL,
         EmpiricalBayesCRL,
         StructuralPriorCRL,
+        GaussianPriorCRL,
         LatentANM,
         SparseMixtureCRL,
     )
@@ -54,6 +56,7 @@ __all__ = [
     "SOFT_MULTI_NODE_GUARANTEE",
     "BetaVAE",
     "EmpiricalBayesCRL",
+    "GaussianPriorCRL",
     "ICABaseline",
     "LatentANM",
     "LinearInterventionCRL",
@@ -70,6 +73,7 @@ __all__ = [
     "VaDE",
     "beta_vae",
     "empirical_bayes_crl",
+    "gaussian_prior_crl",
     "ica_baseline",
     "ivae",
     "latent_anm",
