@@ -41,7 +41,7 @@ def test_one_gaussian_has_the_moments_of_all_rows(latents: np.ndarray):
 def test_each_environment_has_its_own(latents: np.ndarray):
     found = prior("conditional", latents).components()
     for e in range(3):
-        rows = latents[CODES == e]
+        rows = latents[e == CODES]
         np.testing.assert_allclose(found.means[e], rows.mean(axis=0))
         np.testing.assert_allclose(found.covariances[e], np.cov(rows.T, ddof=0), rtol=1e-4)
     assert found.is_known
@@ -50,7 +50,7 @@ def test_each_environment_has_its_own(latents: np.ndarray):
 def test_a_mixture_finds_the_groups_without_labels(latents: np.ndarray):
     found = prior("mixture", latents).components()
     order = found.means[:, 0].argsort()
-    wanted = [latents[CODES == e].mean(axis=0) for e in range(3)]
+    wanted = [latents[e == CODES].mean(axis=0) for e in range(3)]
     np.testing.assert_allclose(found.means[order], wanted, atol=0.7)
     np.testing.assert_allclose(np.exp(found.log_weights).sum(axis=1), 1)
 

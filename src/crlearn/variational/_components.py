@@ -57,7 +57,7 @@ class Components:
         joint = np.empty((len(noisy), len(self.means)))
         for k, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
             root = np.linalg.cholesky(covariance + noise)
-            standard = solve_triangular(root, (noisy - mean).T, lower=True)
+            standard = solve_triangular(root, (noisy - mean).T, lower=True, check_finite=False)
             size = 2 * np.log(np.diag(root)).sum() + n * _LOG_2_PI
             joint[:, k] = -0.5 * ((standard**2).sum(axis=0) + size)
         return joint + log_weights

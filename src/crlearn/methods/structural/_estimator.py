@@ -183,6 +183,7 @@ def structural_prior_crl(
         _scored(encoder, X, environments, ~fresh, seed),
         _scored(encoder, X, environments, fresh, seed),
         environments.labels,
+        is_told=prior not in ("normal", "mixture"),
     )
     measured, hidden = measured_check(latents.mean, latents.variance, environments.codes, names)
     return Result(
