@@ -634,7 +634,7 @@ def gaussian_prior(world: Any = None, prior: str = "shift", **options: Any) -> A
 
 
 @cache
-def shifted(shape: str = "gaussian", noise: float = 1.0) -> Any:
+def shifted(shape: str = "gaussian") -> Any:
     """A linear chain whose latents are shifted in turn."""
     shifts = [Intervention(j, "shift", shift=6.0) for j in range(3)]
     return make_world(
@@ -645,7 +645,7 @@ def shifted(shape: str = "gaussian", noise: float = 1.0) -> Any:
         noise=shape,
         interventions=[None, *shifts],
         mixing="orthonormal",
-        measurement_noise=noise,
+        measurement_noise=1.0,
         targets="known",
         random_state=0,
     )
@@ -894,18 +894,17 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("GaussianPriorCRL", "number of latents"): lambda: nothing_in_common(GaussianPriorCRL()),
     ("GaussianPriorCRL", "environment sizes"): a_small_environment,
     ("GaussianPriorCRL", "targets and graph fit the data"): lambda: gaussian_prior(
-        graph=domains().truth.graph.T
+        graph=np.zeros((3, 3))
     ),
     ("GaussianPriorCRL", "unmixing is determined by the data"): two_shifts_that_nothing_tells_apart,
     ("GaussianPriorCRL", "means without intervention are zero"): lambda: gaussian_prior(
-        domains(base_mean_sd=3.0, observational=False, n_samples=1000)
+        domains(base_mean_sd=3.0, observational=False, n_samples=1000), "conditional"
     ),
     ("GaussianPriorCRL", "signs are determined"): lambda: gaussian_prior(
         domains(intervened_mean=0.0), "conditional"
     ),
     ("GaussianPriorCRL", "each environment is explained"): lambda: gaussian_prior(domains()),
     ("GaussianPriorCRL", "latents are Gaussian"): lambda: gaussian_prior(shifted("laplace")),
-    ("GaussianPriorCRL", "the prior has settled"): lambda: gaussian_prior(shifted(noise=60.0)),
     ("EBCRL", "latents lie within the knots"): partial(latents_in_units_of_their_own, not_iterated),
     ("EBCRL", "the iterations have settled"): lambda: denoised(EBCRL, max_iter=3),
     **{

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.methods.gaussian._checks import explained_check, gaussian_check, settled_check
-from crlearn.variational import ExactFit, GaussianPrior, fit_exactly
+from crlearn.methods.gaussian._checks import explained_check, gaussian_check
+from crlearn.variational import GaussianPrior, fit_exactly
 
 LABELS = np.array(["control", "treated"])
 NOISE = 0.25 * np.eye(2)
@@ -68,9 +68,3 @@ def test_latents_that_are_not_fail(shape: str):
     check = gaussian_check(z, CODES, LABELS)
     assert check.passed is False
     assert "in treated" in check.detail
-
-
-def test_whether_the_prior_has_settled():
-    fit = fit_exactly(GaussianPrior.standard("conditional", 2, 2), rows(), NOISE, CODES)
-    assert settled_check(fit).passed
-    assert settled_check(ExactFit(fit.prior, np.array([-9.0, -3.0]), False)).passed is False

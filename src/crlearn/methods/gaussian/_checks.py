@@ -10,7 +10,7 @@ from scipy.stats import chi2, norm
 
 from crlearn.methods.structural._checks import LARGEST_LOSS
 from crlearn.result import Check
-from crlearn.variational import Components, ExactFit, covariance_of
+from crlearn.variational import Components, covariance_of
 
 Matrix = NDArray[np.floating]
 
@@ -76,14 +76,6 @@ def gaussian_check(noisy: Matrix, codes: NDArray[np.integer], labels: Any) -> Ch
         False,
         f"{detail}; posterior means are the best linear ones, others are better",
     )
-
-
-def settled_check(fit: ExactFit) -> Check:
-    """Check that the likelihood does not rise any more."""
-    values = fit.log_likelihood
-    gain = values[-1] - values[-2]
-    detail = f"{len(values)} rounds, of which the last gained {gain:.2g} nats"
-    return Check("the prior has settled", fit.settled, detail)
 
 
 def _large(codes: NDArray[np.integer], labels: Any, n: int) -> list[int]:

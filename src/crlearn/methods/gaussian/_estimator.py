@@ -69,7 +69,7 @@ from crlearn.methods._denoising import (
     refuse_small_environments,
 )
 from crlearn.methods._empirical_bayes import Found, rotate
-from crlearn.methods.gaussian._checks import explained_check, gaussian_check, settled_check
+from crlearn.methods.gaussian._checks import explained_check, gaussian_check
 from crlearn.methods.gaussian._posterior import ComponentsPosterior
 from crlearn.methods.structural._estimator import structural_prior_crl
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
@@ -179,7 +179,6 @@ def gaussian_prior_crl(
             *checks,
             *(() if prior == "conditional" else (explained,)),
             *(() if prior == "mixture" else (gaussian_check(noisy, codes, environments.labels),)),
-            settled_check(fit),
         ),
         alternatives=found.alternatives,
         history={"log_likelihood": fit.log_likelihood},
@@ -188,6 +187,7 @@ def gaussian_prior_crl(
             **found.details,
             "noise_variance": found.noise_variance * measurement.unit**2,
             "unexplained": losses,
+            "settled": fit.settled,
             "n_components": components.means.shape[0],
             "labels": tuple(environments.labels.tolist()),
             **_shifts(fit.prior, measurement.unit),
