@@ -275,6 +275,7 @@ def make_multi_domain(
     n_samples: Sizes = 2000,
     *,
     mechanism: MechanismLike = "tanh5",
+    intervention: Literal["hard", "shift"] = "hard",
     intervened_mean: float = 10.0,
     intervened_variance: float = 1.0,
     domains_per_latent: int = 1,
@@ -308,8 +309,11 @@ def make_multi_domain(
         (z / 5)^3; ``"literal"``: tanh(3 z) + (3 z)^3 as printed, under which the latents reach
         1e40 along a chain of four and no estimator can work; or whatever `make_scm` takes. The
         effects of several parents are added with weights uniform in [-1, 1].
+    intervention
+        ``"hard"``, as in the paper, or ``"shift"``: latents keep their causes and their noise.
     intervened_mean, intervened_variance
-        Of a latent in the domains that intervene on it.
+        Of a latent in the domains that intervene on it; with shifts the first is what is added to
+        it, and the second means nothing.
     domains_per_latent
         Domains that intervene on each latent.
     observational
@@ -353,8 +357,16 @@ def make_multi_domain(
         mechanism_options=options,
         random_state=rng,
     )
+    if intervention not in ("hard", "shift"):
+        raise ValueError(
+            f"'intervention' must be 'hard' or 'shift'. Got {intervention!r} instead; "
+            "crlearn.data.make_world takes interventions of any kind."
+        )
+    change: dict[str, Any] = {"mean": intervened_mean, "variance": intervened_variance}
+    if intervention == "shift":
+        change = {"shift": intervened_mean}
     domains = [
-        Intervention(j, "hard", mean=intervened_mean, variance=intervened_variance)
+        Intervention(j, intervention, **change)
         for j in range(n_latents)
         for _ in range(domains_per_latent)
     ]
