@@ -29,7 +29,8 @@ def density(k: int, rows: Any) -> Any:
 def test_likelihood_of_a_mixture(noisy: np.ndarray):
     codes = np.array([0, 1, 0, 1, 0, 1])
     both = np.column_stack([density(0, noisy) + np.log(0.25), density(1, noisy) + np.log(0.75)])
-    wanted = np.where(codes == 0, logsumexp(both, axis=1), density(1, noisy))
+    mixed: Any = logsumexp(both, axis=1)
+    wanted = np.where(codes == 0, mixed, density(1, noisy))
     np.testing.assert_allclose(PRIOR.log_likelihood(noisy, NOISE, codes), wanted, rtol=1e-10)
 
 

@@ -7,7 +7,7 @@ a plain variational autoencoder; the second that of a conditional one.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -134,7 +134,7 @@ class GaussianPrior(eqx.Module):
         groups = codes if self.allowed.shape[1] > 1 else np.zeros_like(codes)
         counts = np.bincount(groups, minlength=self.allowed.shape[1]).astype(float)
         if self.allowed.all() and self.allowed.shape[1] > 1:
-            found = _mixture(noisy, self.allowed.shape[1])
+            found: Any = _mixture(noisy, self.allowed.shape[1])
             counts, means, covariances = found.weights_, found.means_, found.covariances_
         else:
             parts = [noisy[groups == k] for k in range(self.allowed.shape[1])]

@@ -176,7 +176,7 @@ class TestLinear:
         assert free < fixed
 
     def test_no_noise_to_take_off(self):
-        world = make_multi_domain(3, 12, 300, measurement_noise=0.0, random_state=0)
+        world: Any = make_multi_domain(3, 12, 300, measurement_noise=0.0, random_state=0)
         model = with_known(world).fit(world.X, world.y)
         Z = model.transform(world.X, world.y)
         np.testing.assert_allclose(Z, world.truth.Z, atol=1.5)

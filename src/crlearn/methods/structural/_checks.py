@@ -92,8 +92,8 @@ def explanation_check(
         new, log_shares = fresh.of(e), np.log(counts / counts.sum())
         if not len(new.codes):
             continue
-        logs = [gaussians[k].logpdf(new.z).reshape(new.ratio.shape) for k in large]
-        together = logsumexp(np.array(logs) + log_shares[:, None, None], axis=0)
+        logs: list[Any] = [gaussians[k].logpdf(new.z).reshape(new.ratio.shape) for k in large]
+        together: Any = logsumexp(np.array(logs) + log_shares[:, None, None], axis=0)
         free = new.evidence(logs[large.index(e)] if is_told else together)
         losses[e] = free - new.evidence(new.prior)
     if np.isnan(losses).all():
