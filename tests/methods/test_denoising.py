@@ -1,4 +1,4 @@
-"""What `EmpiricalBayesCRL`, `StructuralPriorCRL` and `EBCRL` share, and the linear methods."""
+"""What methods with a graph and targets share that denoise, and the linear methods."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from crlearn import (
     EmpiricalBayesCRL,
+    GaussianPriorCRL,
     LinearInterventionCRL,
     MultiNodeCRL,
     StructuralPriorCRL,
@@ -34,7 +35,9 @@ def data() -> Any:
     return make_multi_domain(n_latents=3, n_features=10, n_samples=300, random_state=1)
 
 
-@pytest.fixture(scope="module", params=[EmpiricalBayesCRL, StructuralPriorCRL, EBCRL])
+@pytest.fixture(
+    scope="module", params=[EmpiricalBayesCRL, StructuralPriorCRL, GaussianPriorCRL, EBCRL]
+)
 def model(request: Any, data: Any) -> Any:
     known = {"graph": data.truth.graph, "targets": data.known_targets}
     if request.param is EBCRL:

@@ -19,6 +19,7 @@ from crlearn import (
     IVAE,
     BetaVAE,
     EmpiricalBayesCRL,
+    GaussianPriorCRL,
     ICABaseline,
     LatentANM,
     LinearInterventionCRL,
@@ -172,6 +173,13 @@ CASES = {
     "EmpiricalBayesCRL": Case(EmpiricalBayesCRL(center=True, scale=True), noisy),
     "StructuralPriorCRL": Case(
         StructuralPriorCRL(center=True, scale=True, n_steps=20, n_restarts=1), noisy, tolerance=1e-3
+    ),
+    "GaussianPriorCRL": Case(GaussianPriorCRL(center=True, scale=True), noisy),
+    "GaussianPriorCRL, mixture": Case(
+        GaussianPriorCRL(prior="mixture", center=True, scale=True), noisy, tolerance=1e-3
+    ),
+    "GaussianPriorCRL, shift": Case(
+        GaussianPriorCRL(prior="shift", center=True, scale=True), noisy
     ),
     "LSCALEI": Case(LSCALEI(scores="gaussian"), single_node),
     "LSCALEI, tests": Case(LSCALEI(scores="gaussian", edge_cut="test"), single_node),

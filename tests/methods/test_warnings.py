@@ -18,6 +18,7 @@ from crlearn import (
     IVAE,
     BetaVAE,
     EmpiricalBayesCRL,
+    GaussianPriorCRL,
     ICABaseline,
     LatentANM,
     LinearInterventionCRL,
@@ -665,6 +666,41 @@ def two_targets_that_nothing_tells_apart() -> Any:
     return hardly_fitted(**known, random_state=0).fit(world.X, y)
 
 
+def gaussian_prior(world: Any = None, prior: str = "shift", **options: Any) -> Any:
+    return denoised(GaussianPriorCRL, shifted() if world is None else world, prior=prior, **options)
+
+
+@cache
+def shifted(shape: str = "gaussian") -> Any:
+    """A linear chain whose latents are shifted in turn."""
+    shifts = [Intervention(j, "shift", shift=6.0) for j in range(3)]
+    return make_world(
+        3,
+        12,
+        400,
+        graph="chain",
+        noise=shape,
+        interventions=[None, *shifts],
+        mixing="orthonormal",
+        measurement_noise=1.0,
+        targets="known",
+        random_state=0,
+    )
+
+
+def a_small_environment() -> Any:
+    world = domains()
+    kept = (world.y != 3) | (np.cumsum(world.y == 3) <= 3)
+    return GaussianPriorCRL(3).fit(world.X[kept], world.y[kept])
+
+
+def two_shifts_that_nothing_tells_apart() -> Any:
+    world = domains(graph="empty")
+    y, targets = np.where(world.y == 2, 1, world.y), {0: [], 1: [0, 1], 3: [2]}
+    model = GaussianPriorCRL(graph=np.zeros((3, 3)), targets=targets, prior="shift", random_state=0)
+    return model.fit(world.X, y)
+
+
 HOLD: dict[str, Fit] = {
     "PCABaseline": pca,
     "ICABaseline": ica,
@@ -678,6 +714,7 @@ HOLD: dict[str, Fit] = {
     "ObservationalCRL": observational,
     "EmpiricalBayesCRL": lambda: denoised(EmpiricalBayesCRL),
     "StructuralPriorCRL": lambda: denoised(StructuralPriorCRL, n_steps=200),
+    "GaussianPriorCRL": gaussian_prior,
     "LSCALEI": lambda: by_scores(LSCALEI, interventions),
     "UMNICRL": lambda: by_scores(UMNICRL, sets),
     "GSCALEI": two_hard_each,
@@ -892,6 +929,31 @@ FAIL: dict[tuple[str, str], Fit] = {
     ("StructuralPriorCRL", "one environment is observational"): lambda: denoised(
         partial(hardly_fitted, mixing="nonlinear"), domains(observational=False)
     ),
+    **{
+        ("GaussianPriorCRL", check): partial(fit, GaussianPriorCRL)
+        for check, fit in {
+            "columns vary": features_far_from_zero,
+            "measurement noise": noise_that_is_not_alike,
+            "latents stand out from the noise": one_latent_too_many,
+            "size of the latents": hardly_any_noise,
+            "every latent is a target": a_latent_that_no_environment_hits,
+            "interventions are visible": a_target_that_nothing_happens_to,
+        }.items()
+    },
+    ("GaussianPriorCRL", "number of latents"): lambda: nothing_in_common(GaussianPriorCRL()),
+    ("GaussianPriorCRL", "environment sizes"): a_small_environment,
+    ("GaussianPriorCRL", "targets and graph fit the data"): lambda: gaussian_prior(
+        graph=np.zeros((3, 3))
+    ),
+    ("GaussianPriorCRL", "unmixing is determined by the data"): two_shifts_that_nothing_tells_apart,
+    ("GaussianPriorCRL", "means without intervention are zero"): lambda: gaussian_prior(
+        domains(base_mean_sd=3.0, observational=False, n_samples=1000), "conditional"
+    ),
+    ("GaussianPriorCRL", "signs are determined"): lambda: gaussian_prior(
+        domains(intervened_mean=0.0), "conditional"
+    ),
+    ("GaussianPriorCRL", "each environment is explained"): lambda: gaussian_prior(domains()),
+    ("GaussianPriorCRL", "latents are Gaussian"): lambda: gaussian_prior(shifted("laplace")),
     ("EBCRL", "latents lie within the knots"): partial(latents_in_units_of_their_own, not_iterated),
     ("EBCRL", "the iterations have settled"): lambda: denoised(EBCRL, max_iter=3),
     **{

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,10 +46,11 @@ def test_networks_are_the_linear_maps(start: tuple[Parameters, Rows, np.ndarray]
 def test_the_prior_has_the_moments_of_the_rows(start: tuple[Parameters, Rows, np.ndarray]):
     params, rows, z = start
     standard, codes = z / z.std(axis=0), np.asarray(rows.codes)
+    prior: Any = params.prior
     first = standard[codes == 0]
-    assert params.prior.mean[0] == pytest.approx(first[:, 0].mean(), abs=1e-4)
-    assert params.prior.mean[1] == pytest.approx(standard[:, 1].mean(), abs=1e-4)
+    assert prior.mean[0] == pytest.approx(first[:, 0].mean(), abs=1e-4)
+    assert prior.mean[1] == pytest.approx(standard[:, 1].mean(), abs=1e-4)
     hit = standard[codes == 1, 0]
-    assert params.prior.own_mean[1, 0] == pytest.approx(hit.mean(), rel=1e-3)
-    assert params.prior.own_log_scale[1, 0] == pytest.approx(np.log(hit.std()), abs=1e-3)
-    np.testing.assert_array_equal(params.prior.slopes, 0)
+    assert prior.own_mean[1, 0] == pytest.approx(hit.mean(), rel=1e-3)
+    assert prior.own_log_scale[1, 0] == pytest.approx(np.log(hit.std()), abs=1e-3)
+    np.testing.assert_array_equal(prior.slopes, 0)

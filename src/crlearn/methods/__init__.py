@@ -15,6 +15,7 @@ from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
 from crlearn.methods.empirical_bayes._algorithm import ScoreOptions, empirical_bayes_crl
 from crlearn.methods.empirical_bayes._estimator import EmpiricalBayesCRL
+from crlearn.methods.gaussian._estimator import GaussianPriorCRL, gaussian_prior_crl
 from crlearn.methods.nonlinear._estimator import (
     NonlinearInterventionCRL,
     nonlinear_intervention_crl,
@@ -40,6 +41,7 @@ ESTIMATORS = {
         ObservationalCRL,
         EmpiricalBayesCRL,
         StructuralPriorCRL,
+        GaussianPriorCRL,
         LatentANM,
         SparseMixtureCRL,
     )
@@ -55,6 +57,7 @@ __all__ = [
     "SOFT_MULTI_NODE_GUARANTEE",
     "BetaVAE",
     "EmpiricalBayesCRL",
+    "GaussianPriorCRL",
     "ICABaseline",
     "LatentANM",
     "LinearInterventionCRL",
@@ -71,6 +74,7 @@ __all__ = [
     "VaDE",
     "beta_vae",
     "empirical_bayes_crl",
+    "gaussian_prior_crl",
     "ica_baseline",
     "ivae",
     "latent_anm",

@@ -18,7 +18,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crlearn.nets import AnyArray, BentLinear
 from crlearn.tags import stored
-from crlearn.variational._prior import StructuralPrior
+from crlearn.variational._gaussians import GaussianPrior
+from crlearn.variational._prior import Prior, StructuralPrior
+from crlearn.variational._shift import ShiftPrior
+
+PriorName = Literal["structural", "shift", "conditional", "mixture", "normal"]
 
 _LOG_2_PI = float(np.log(2 * np.pi))
 # Of each row in a step. Smooth mixings of three latents, seeds 0 and 1: four gave an MCC of .847
@@ -76,7 +80,7 @@ class Parameters(eqx.Module):
     encoder: BentLinear
     decoder: BentLinear | LinearMixing
     log_noise: Float[AnyArray, ""]
-    prior: StructuralPrior
+    prior: Prior
 
 
 class Gaussian(NamedTuple):
@@ -102,6 +106,10 @@ class EvidenceBound:
         `StructuralPrior`.
     mixing
         Linear with ``"orthogonal"`` columns or ``"any"``, or ``"nonlinear"``.
+    prior
+        Of the latents: `StructuralPrior`, `ShiftPrior`, or a `GaussianPrior` of one of three kinds.
+    n_groups
+        Components of the prior ``"mixture"``.
     width, depth
         Units and number of hidden layers of the networks.
     n_units
@@ -115,6 +123,8 @@ class EvidenceBound:
     own: tuple[tuple[bool, ...], ...]
     causes: tuple[tuple[bool, ...], ...]
     mixing: Literal["orthogonal", "any", "nonlinear"]
+    prior: PriorName = "structural"
+    n_groups: int = 1
     width: int = 64
     depth: int = 2
     n_units: int = 16
@@ -138,14 +148,18 @@ class EvidenceBound:
             BentLinear.straight(encoder_key, [d + len(self.own), *hidden, n_outputs]),
             decoder,
             jnp.asarray(-2.0),
-            StructuralPrior.without_effects(
-                prior_key,
-                np.array(self.own, bool),
-                np.array(self.causes, bool),
-                self.n_units,
-                self.n_components,
-            ),
+            self._init_prior(prior_key),
         )
+
+    def _init_prior(self, key: PRNGKeyArray) -> Prior:
+        own, causes = np.array(self.own, bool), np.array(self.causes, bool)
+        if self.prior == "structural":
+            return StructuralPrior.without_effects(
+                key, own, causes, self.n_units, self.n_components
+            )
+        if self.prior == "shift":
+            return ShiftPrior.without_effects(own, causes)
+        return GaussianPrior.standard(self.prior, len(own), self.n_latents, self.n_groups)
 
     def loss(
         self, params: Parameters, batch: Rows, key: PRNGKeyArray, progress: Float[Array, ""]
@@ -168,7 +182,7 @@ def posterior(
     params: Parameters, x: Float[Array, "rows features"], codes: Int[Array, " rows"]
 ) -> Gaussian:
     """Return what stands for the posterior of the latents of each row."""
-    n_environments, n = params.prior.own.shape
+    n, n_environments = params.prior.n_latents, params.prior.n_environments
     labels = jax.nn.one_hot(codes, n_environments, dtype=x.dtype)
     outputs = params.encoder(jnp.concatenate([x, labels], axis=-1))
     mean, log_scale, shears = jnp.split(outputs, [n, 2 * n], axis=-1)

@@ -1,4 +1,4 @@
-"""Fit a structural prior: restarts side by side, the best by held-out rows."""
+"""Fit a prior by the bound: restarts side by side, the best by held-out rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fit_prior(
         held_out=held_out,
         start=starts,
         checkpoint=checkpoint,
-        description="StructuralPriorCRL",
+        description="explicit prior",
     )
     every = -(-len(training.x) // _ROWS_TO_COMPARE)
     some = Rows(*(jnp.asarray(part[::every]) for part in training))

@@ -7,6 +7,9 @@ a latent has one shape, a mixture of Gaussians, wherever its mean and its varian
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, Protocol, Self
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,6 +20,55 @@ from numpy.typing import NDArray
 from crlearn.flows import Densities
 from crlearn.nets import AnyArray
 from crlearn.tags import stored
+from crlearn.variational._components import Components
+
+Matrix = NDArray[np.floating]
+
+_LEAST_SCALE = 0.05  # of a latent whose sd is one over all rows, where training starts
+
+
+class Prior(Protocol):
+    """What g-modelling needs of a prior p(z | environment)."""
+
+    @property
+    def n_environments(self) -> int:
+        """Number of environments."""
+        ...
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        ...
+
+    def log_density(
+        self, z: Float[Array, "*draws rows latents"], codes: Int[Array, " rows"]
+    ) -> Float[Array, "*draws rows"]:
+        """Return the log-density of latents of rows from the environments `codes`."""
+        ...
+
+    def at_moments(self, noisy: Matrix, codes: NDArray[np.integer]) -> Self:
+        """Return the same prior with the moments of these latents: where a fit starts."""
+        ...
+
+
+class ExactPrior(Prior, Protocol):
+    """A prior of Gaussian components, for which a linear mixing has exact posteriors."""
+
+    def components(self) -> Components:
+        """Return its Gaussians."""
+        ...
+
+    def maximised(
+        self, counts: NDArray[np.floating], means: Matrix, covariances: NDArray[np.floating]
+    ) -> Self:
+        """Return the prior that is most likely for latents with these moments in each component."""
+        ...
+
+    def at_moments(
+        self, noisy: Matrix, codes: NDArray[np.integer], noise: Matrix | None = None
+    ) -> Self:
+        """Return the same prior with the moments of noisy latents without their noise."""
+        ...
 
 
 @stored("prior/structural")
@@ -80,6 +132,16 @@ class StructuralPrior(eqx.Module):
             causes=jnp.asarray(causes),
         )
 
+    @property
+    def n_environments(self) -> int:
+        """Number of environments."""
+        return self.own.shape[0]
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        return self.own.shape[1]
+
     def effects(self, z: Float[Array, "*rows latents"]) -> Float[Array, "*rows latents"]:
         """Return the mean of each latent given its causes."""
         masked = self.inputs * self.causes[:, :, None]
@@ -96,3 +158,15 @@ class StructuralPrior(eqx.Module):
         log_scale = jnp.where(own, self.own_log_scale[codes], self.log_scale)
         standard = (z - mean) * jnp.exp(-log_scale)
         return (self.densities(standard) - log_scale).sum(axis=-1)
+
+    def at_moments(self, noisy: Matrix, codes: NDArray[np.integer]) -> StructuralPrior:
+        """Give latents the means and sds that they have in the data, without effects."""
+        own = np.asarray(self.own)
+        means = np.array([noisy[codes == e].mean(axis=0) for e in range(len(own))])
+        scales = np.array([noisy[codes == e].std(axis=0) for e in range(len(own))])
+        left_alone = ~own[codes]
+        free = np.where(left_alone.any(axis=0), left_alone, True)
+        mean = np.average(noisy, axis=0, weights=free)
+        scale = np.sqrt(np.average((noisy - mean) ** 2, axis=0, weights=free))
+        logs: Any = [np.log(np.maximum(values, _LEAST_SCALE)) for values in (scale, scales)]
+        return replace(self, mean=mean, log_scale=logs[0], own_mean=means, own_log_scale=logs[1])

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from crlearn.nets import MLP, BentLinear
 from crlearn.variational._bound import LEAST_NOISE, EvidenceBound, Parameters, Rows
-from crlearn.variational._prior import StructuralPrior
 
 Matrix = NDArray[np.floating]
 
-_LEAST_SCALE = 0.05  # of a latent whose sd is one over all rows
+_LEAST_SCALE = 0.05  # of a posterior, for a latent whose sd is one over all rows
 
 
 def straight_start(
@@ -56,9 +55,9 @@ def straight_start(
         _encoder(drawn.encoder, unmixing / scale[:, None], noise_variance),
         _with_matrix(drawn.decoder, (mixing * scale).T),
         jnp.asarray(np.log(noise_variance), float),
-        _prior(drawn.prior, z / scale, np.asarray(rows.codes)),
+        drawn.prior.at_moments(z / scale, np.asarray(rows.codes)),
     )
-    return jax.tree.map(np.asarray, started)
+    return jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), started)
 
 
 def _encoder(drawn: BentLinear, unmixing: Matrix, noise_variance: float) -> BentLinear:
@@ -76,20 +75,3 @@ def _encoder(drawn: BentLinear, unmixing: Matrix, noise_variance: float) -> Bent
 
 def _with_matrix(network: Any, matrix: Matrix) -> Any:
     return eqx.tree_at(lambda net: net.matrix, network, jnp.asarray(matrix, float))
-
-
-def _prior(drawn: StructuralPrior, z: Matrix, codes: NDArray[np.integer]) -> StructuralPrior:
-    """Give latents the means and sds that they have in the data, without effects."""
-    own = np.asarray(drawn.own)
-    means = np.array([z[codes == e].mean(axis=0) for e in range(len(own))])
-    scales = np.array([z[codes == e].std(axis=0) for e in range(len(own))])
-    left_alone = ~own[codes]
-    free = np.where(left_alone.any(axis=0), left_alone, True)
-    mean = np.average(z, axis=0, weights=free)
-    scale = np.sqrt(np.average((z - mean) ** 2, axis=0, weights=free))
-    logs = [np.log(np.maximum(values, _LEAST_SCALE)) for values in (scale, scales)]
-    return eqx.tree_at(
-        lambda prior: (prior.mean, prior.log_scale, prior.own_mean, prior.own_log_scale),
-        drawn,
-        tuple(jnp.asarray(values, float) for values in (mean, logs[0], means, logs[1])),
-    )

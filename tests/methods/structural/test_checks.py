@@ -42,6 +42,22 @@ def test_an_environment_that_it_does_not_explain():
     assert losses[0] == pytest.approx(0, abs=0.05)
 
 
+def test_a_prior_that_is_not_told_the_environment():
+    """Half of the rows lie elsewhere, as the prior says, too: which half, it does not know."""
+    rows, new = scored(1.0), scored(1.0, 300)
+    moved = []
+    for part in (rows, new):
+        z = part.z + 9.0 * part.codes[:, None]
+        both = np.logaddexp(norm.logpdf(z).sum(axis=2), norm.logpdf(z, 9.0).sum(axis=2))
+        moved.append(Scored(z, part.ratio, both - np.log(2), part.codes))
+    told, gains = explanation_check(moved[0], moved[1], LABELS)
+    assert told.passed is False
+    assert gains == pytest.approx([np.log(2)] * 2, abs=0.05)
+    check, losses = explanation_check(moved[0], moved[1], LABELS, is_told=False)
+    assert check.passed
+    assert losses == pytest.approx([0, 0], abs=0.05)
+
+
 def test_too_few_rows_to_tell():
     check, losses = explanation_check(scored(1.0, 6), scored(1.0, 6), LABELS)
     assert check.passed is None

@@ -129,7 +129,7 @@ def _of_environments(params: Parameters, block: Any) -> tuple[Any, Any]:
 
 @eqx.filter_jit
 def _scored(params: Parameters, block: Any) -> tuple[Any, Any, Any]:
-    n, n_rows = params.prior.own.shape[1], len(block)
+    n, n_rows = params.prior.n_latents, len(block)
     n_columns = block.shape[1] - _WIDE_DRAWS * n
     x, codes = block[:, : n_columns - 1], _codes(block[:, n_columns - 1])
     noise = jnp.moveaxis(block[:, n_columns:].reshape(n_rows, _WIDE_DRAWS, n), 1, 0)
@@ -150,7 +150,7 @@ def _decoded(params: Parameters, block: Any) -> Any:
 @eqx.filter_jit
 def _mixed(params: Parameters, log_shares: Any, block: Any) -> tuple[Any, Any]:
     """Return the moments of the mixture over environments."""
-    n_environments, n = params.prior.own.shape
+    n_environments, n = params.prior.n_environments, params.prior.n_latents
     # The same draws for all rows: a row has the same bits whatever stands beside it.
     half = jax.random.normal(jax.random.key(0), (_PAIRS_OF_DRAWS, 1, n), block.dtype)
     noise = jnp.broadcast_to(jnp.concatenate([half, -half]), (2 * len(half), len(block), n))

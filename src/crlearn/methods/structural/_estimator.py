@@ -66,7 +66,15 @@ from crlearn.methods.structural._checks import Scored, explanation_check, measur
 from crlearn.methods.structural._start import Coordinates, held_out_rows, starts_of, unmix
 from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import Posterior
-from crlearn.variational import EvidenceBound, LinearMixing, Parameters, fit_prior, noise_variance
+from crlearn.variational import (
+    EvidenceBound,
+    LinearMixing,
+    Parameters,
+    PriorName,
+    fit_prior,
+    noise_variance,
+    number_of_components,
+)
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
@@ -95,6 +103,12 @@ NONLINEAR_GUARANTEE = Guarantee(
     "features, one environment is observational, each latent is cut off its causes in at least one "
     "environment that gives it another distribution, and the given graph and targets are right",
 )
+GAUSSIAN_GUARANTEE = Guarantee(
+    latents="none",
+    graph="none",
+    text="nothing is guaranteed: behind a nonlinear mixing no theory says that this prior tells "
+    "the latents apart",
+)
 NO_GUARANTEE = Guarantee(
     latents="none",
     graph="none",
@@ -108,6 +122,7 @@ def structural_prior_crl(
     known: KnownDomains | None,
     n_latents: int | None = None,
     *,
+    prior: PriorName = "structural",
     mixing: MixingName = "orthogonal",
     center: bool = False,
     scale: bool = False,
@@ -125,6 +140,8 @@ def structural_prior_crl(
         every latent has a mean and a variance of its own in every environment.
     n_latents
         Number of latents, where nothing is known; None: the rank of X.
+    prior
+        Of the latents: the structural one, or one of those of `crlearn.GaussianPriorCRL`.
     mixing, center, scale, n_steps, n_restarts, checkpoint
         See `StructuralPriorCRL`.
     seed
@@ -144,7 +161,7 @@ def structural_prior_crl(
     if known is not None:
         refuse_small_environments(environments, n)
         unmixed = unmix(coordinates, known, seed, orthogonal=mixing == "orthogonal")
-    objective = _objective(coordinates, environments, known, mixing)
+    objective = _objective(coordinates, environments, known, mixing, prior)
     fresh = held_out_rows(environments, seed)
     with numerics():
         fit = fit_prior(
@@ -166,12 +183,13 @@ def structural_prior_crl(
         _scored(encoder, X, environments, ~fresh, seed),
         _scored(encoder, X, environments, fresh, seed),
         environments.labels,
+        is_told=prior not in ("normal", "mixture"),
     )
     measured, hidden = measured_check(latents.mean, latents.variance, environments.codes, names)
     return Result(
         encoder=encoder,
         decoder=_decoder(encoder, fit.params, linear=linear),
-        guarantee=_guarantee(known, linear=linear),
+        guarantee=_guarantee(known, prior, linear=linear),
         adjacency=None if known is None else known.graph,
         targets=None if known is None else known.targets,
         names=None if known is None else known.names,
@@ -206,6 +224,7 @@ def _objective(
     environments: Environments,
     known: KnownDomains | None,
     mixing: MixingName,
+    prior: PriorName,
 ) -> EvidenceBound:
     n = coordinates.span.shape[1]
     own = np.ones((len(environments), n), dtype=bool) if known is None else known.targets
@@ -216,6 +235,8 @@ def _objective(
         own=tuple(map(tuple, own.tolist())),
         causes=tuple(map(tuple, causes.tolist())),
         mixing=mixing,
+        prior=prior,
+        n_groups=1 if prior != "mixture" else number_of_components(coordinates.in_span),
     )
 
 
@@ -285,7 +306,9 @@ def _names(known: KnownDomains | None, n: int) -> list[str]:
     return list(known.names) if named else [f"z{j}" for j in range(n)]  # type: ignore[union-attr]
 
 
-def _guarantee(known: KnownDomains | None, *, linear: bool) -> Guarantee:
+def _guarantee(known: KnownDomains | None, prior: PriorName, *, linear: bool) -> Guarantee:
+    if prior != "structural":
+        return GAUSSIAN_GUARANTEE
     if known is None:
         return NO_GUARANTEE
     return LINEAR_GUARANTEE if linear else NONLINEAR_GUARANTEE

@@ -70,6 +70,11 @@ class Coordinates:
             noise_variance=measurement.noise_variance / unit**2,
         )
 
+    @property
+    def in_span(self) -> Matrix:
+        """Rows along the leading directions."""
+        return np.asarray(self.rows.x, dtype=float) @ self.span
+
     def among(self, chosen: NDArray[np.bool_]) -> Rows | None:
         """Return some rows; None if there are none."""
         if not chosen.any():
@@ -81,9 +86,8 @@ def unmix(
     coordinates: Coordinates, known: KnownDomains, seed: int, *, orthogonal: bool
 ) -> tuple[Unmixing, Domains]:
     """Find the axes of the latents in the span, by the moments of the environments."""
-    x = np.asarray(coordinates.rows.x, dtype=float) @ coordinates.span
     domains = Domains.of(
-        x,
+        coordinates.in_span,
         np.asarray(coordinates.rows.codes),
         known.targets,
         known.graph,
@@ -104,7 +108,7 @@ def starts_of(
 ) -> list[Parameters]:
     """Return a start for each restart: the unmixing (None: the span) first, the others turned."""
     span = coordinates.span
-    inside = np.asarray(coordinates.rows.x, dtype=float) @ span
+    inside = coordinates.in_span
     first = np.eye(span.shape[1]) if unmixing is None else unmixing
     # Rotations keep columns orthogonal if these have one length.
     sizes = 1.0 if objective.mixing == "orthogonal" else (inside @ first.T).std(axis=0)

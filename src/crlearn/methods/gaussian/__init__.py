@@ -1,0 +1,1 @@
+"""Noisy measurements by an explicit Gaussian prior: GaussianPriorCRL."""
