@@ -5,6 +5,7 @@ from crlearn.exceptions import import_extra
 import_extra("filelock", "bench")
 
 from crlearn.bench._execute import Record  # noqa: E402 - after the check of what it needs
+from crlearn.bench._image_codes import OnImageCodes  # noqa: E402
 from crlearn.bench._plan import Cell, Plan, Run  # noqa: E402
 from crlearn.bench._references import ExactPosterior, GaussianPosterior, NoisePosterior  # noqa: E402
 from crlearn.bench._runner import run_study  # noqa: E402
@@ -20,6 +21,7 @@ __all__ = [
     "GaussianPosterior",
     "Line",
     "NoisePosterior",
+    "OnImageCodes",
     "Plan",
     "Record",
     "Row",
