@@ -31,6 +31,8 @@ READING = """## Reading the tables of studies
 - *paper* columns hold published values; the other columns are ours, on worlds drawn by the process
   that the paper describes, as far as the notes below a table say nothing else.
 - The best of our methods is in bold. A dash means that there is no such value.
+- A table of slopes says how fast errors fall along the parameter that it names: -0.5 is with its
+  square root. *theory* is what they should be.
 """
 
 

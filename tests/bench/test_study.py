@@ -204,12 +204,70 @@ class TestReading:
         assert study.published == ()
         assert study.methods == (Entry("PCABaseline"),)
 
+    def test_slopes_in_theory_are_those_of_the_setting(self, make_study: MakeStudy):
+        theory = [{"setting": {"kind": "hard"}, "mcc": -1}, {"setting": {"kind": "soft"}, "r2": -2}]
+        slope = make_study(slope={"along": "n_samples", "theory": theory}, grid=ROWS).slope
+        assert slope is not None
+        assert slope.along == "n_samples"
+        assert slope.in_theory({"kind": "hard", "n_latents": 2}, "mcc") == -1
+        assert slope.in_theory({"kind": "hard", "n_latents": 2}, "r2") is None
+        assert slope.in_theory({"kind": "soft"}, "r2") == -2
+        assert slope.in_theory({}, "r2") is None
+        assert make_study().slope is None
+
     def test_notes_are_one_paragraph(self, make_study: MakeStudy):
         assert make_study(notes="\nOne\ntwo.  Three.\n").notes == "One two. Three."
 
 
 QUICK = {"seeds": 2}
+ROWS = [{"n_latents": 2, "n_samples": [10, 20, 40]}]
 MISTAKES = {
+    "slope not a table": ({"slope": "n_samples"}, "'slope' of the file must be a table"),
+    "slope along nothing": ({"slope": {}}, r"\[slope\] needs a 'along'"),
+    "unknown key of a slope": (
+        {"slope": {"along": "n_samples", "rate": 1}},
+        r"\[slope\] has no place for rate; known are along, theory",
+    ),
+    "slope along too few values": (
+        {"slope": {"along": "n_samples"}, "grid": [{"n_samples": [10, 20, 20]}]},
+        r"'along' of \[slope\] must name a parameter with 3 values or more in every \[\[grid\]\]",
+    ),
+    "slope along a stranger": (
+        {"slope": {"along": "n_rows"}, "grid": ROWS},
+        "must name a parameter with 3 values .* Got 'n_rows'",
+    ),
+    "slope along what has no logarithm": (
+        {"slope": {"along": "delta"}, "grid": [{"delta": [0, 1, 2]}]},
+        r"'delta', on whose logarithm .* must have positive numbers. Got \[0, 1, 2\]",
+    ),
+    "a profile along what has no logarithm": (
+        {
+            "slope": {"along": "n_samples"},
+            "grid": ROWS,
+            "profiles": {"quick": {"seeds": 1, "setting": {"n_samples": "few"}}},
+        },
+        "must have positive numbers. Got 'few'",
+    ),
+    "theory not tables": (
+        {"slope": {"along": "n_samples", "theory": [3]}, "grid": ROWS},
+        r"'theory' of \[slope\] must be written as tables \[\[slope.theory\]\]",
+    ),
+    "theory of another metric": (
+        {"slope": {"along": "n_samples", "theory": [{"shd": -1}]}, "grid": ROWS},
+        r"\[\[slope.theory\]\] must be about metrics of the study that can be .* Got 'shd'",
+    ),
+    "theory of what cannot be perfect": (
+        {
+            "slope": {"along": "n_samples", "theory": [{"evidence_gap": -1}]},
+            "metrics": ["evidence_gap"],
+            "grid": ROWS,
+        },
+        "metrics of the study that can be perfect. Got 'evidence_gap'",
+    ),
+    "theory not a number": (
+        {"slope": {"along": "n_samples", "theory": [{"mcc": "fast"}]}, "grid": ROWS},
+        r"'mcc' of \[\[slope.theory\]\] must be a number. Got 'fast'",
+    ),
     "no title": ({"title": None}, "the file needs a 'title'"),
     "title not text": ({"title": 3}, "'title' of the file must be a text. Got 3 instead"),
     "notes not text": ({"notes": ["a"]}, "'notes' of the file must be a text"),

@@ -204,6 +204,8 @@ class TestSchema:
             {"setting": {"scores": "exact", "n_latents": "5"}},
             {"setting": {"scores": "exact", "n_samples": [0]}},
             {"failed": -1},
+            {"slope": "-0.5"},
+            {"slope_error": -0.1},
             {"colour": "red"},
         ],
         ids=str,

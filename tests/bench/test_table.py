@@ -101,8 +101,8 @@ seconds & -- & 60.0 & 0.500 & 1,234 \\
         text = compare(study, rows).to_csv()
         assert text.splitlines()[:2] == [
             "n_latents,scores,n_samples,study,method,metric,mean,sd,n,paper,seconds,paper_spread,"
-            "chance,failed,lower_quartile,median,upper_quartile",
-            "2,estimated,1000,tiny,A_b,mcc,0.7,0.1,3,,0.5,,0.61,0,,,",
+            "chance,failed,lower_quartile,median,upper_quartile,slope,slope_error",
+            "2,estimated,1000,tiny,A_b,mcc,0.7,0.1,3,,0.5,,0.61,0,,,,,",
         ]
         assert len(text.splitlines()) == 5
 
@@ -112,6 +112,40 @@ seconds & -- & 60.0 & 0.500 & 1,234 \\
         assert "| 0.700 [0.600, 0.800] |" in in_quartiles.to_markdown()
         assert "Ours: mean [lower and upper quartile] over 3 seeds" in in_quartiles.caption
         assert "| 0.700 ± 0.100 |" in compare(make_study(metrics=["mcc"]), [found]).to_markdown()
+
+    def test_slopes_are_a_table_of_their_own(self, make_study: MakeStudy):
+        study = make_study(
+            metrics=["mcc", "shd"],
+            notes="Nothing differs.",
+            grid=[{"n_latents": [2, 3], "n_samples": [100, 1000, 10000]}],
+            slope={"along": "n_samples", "theory": [{"setting": {"n_latents": 3}, "mcc": -1}]},
+        )
+        rows = [
+            row(method, "mcc", 0.7, setting={**BASE, "n_latents": n, "n_samples": size}, **slope)
+            for n in (2, 3)
+            for size in (100, 1000)
+            for method, slope in (
+                ("A_b", {"slope": -n / 4, "slope_error": 0.02}),
+                ("C", {"slope": -1.0 if n == 2 else None}),
+            )
+        ]
+        rows.append(row("C", "shd", 0.0, setting={**BASE, "n_samples": 100}))
+        table = compare(study, rows)
+        *_, caption, slopes, notes = table.to_markdown().split("\n\n")
+        assert caption.startswith("Slopes of log error on log n_samples, where the error is")
+        assert (
+            slopes
+            == """\
+| n_latents | slope of | theory | A_b | C |
+| --- | --- | --- | --- | --- |
+| 2 | mcc | – | -0.500 ± 0.020 | -1.000 |
+| 3 | mcc | -1.000 | -0.750 ± 0.020 | – |"""
+        )
+        assert notes == "Nothing differs.\n"
+        assert table.to_latex().count(r"\begin{tabular}") == 2
+        assert r"\begin{tabular}{llrrr}" in table.to_latex()
+        assert r"3 & mcc & -1.000 & -0.750 $\pm$ 0.020 & -- \\" in table.to_latex()
+        assert "Slopes" not in compare(make_study(), rows[:2]).to_markdown()
 
     def test_nothing_yet(self, study: Study):
         table = compare(study, [])
@@ -329,6 +363,7 @@ class TestEscaping:
         (1.0, "1.000"),
         (0.12345, "0.123"),
         (-0.5, "-0.500"),
+        (-0.0001, "0.000"),
         (12.345, "12.3"),
         (999.9, "999.9"),
         (1234567.8, "1,234,568"),

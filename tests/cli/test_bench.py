@@ -286,6 +286,18 @@ class TestTable:
         assert r"\begin{tabular}{lrrrr}" in (out / "table.tex").read_text()
         assert (out / "table.csv").read_text().startswith("n_latents,n_features,n_samples,")
 
+    def test_slopes_come_after_it(self, study: Path, out: Path):
+        asked = 'slope = { along = "n_samples" }\n' + study.read_text()
+        asked = asked.replace("[20, 30]", "[20, 30, 40]").replace(
+            "setting = { n_samples = 20 }", ""
+        )
+        study.write_text(asked)
+        said = good("run {} --profile quick --out {}", study, out)
+        head = "slope of theory PCABaseline ICABaseline mcc"
+        assert said.index("Slopes of log error on log n_samples") < said.index(head)
+        good("table {}", out)
+        assert "| slope of | theory | PCABaseline |" in (out / "table.md").read_text()
+
     def test_after_a_kill(self, study: Path, out: Path):
         good("run {} --profile quick --out {}", study, out)
         before = good("table {}", out)

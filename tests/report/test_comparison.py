@@ -47,6 +47,22 @@ def test_panels_have_axes_titles_and_hover_texts(parse):
     assert "plots are drawn" not in plot.caption
 
 
+def test_the_slope_of_theory_goes_through_the_best_on_the_right(parse):
+    settings = grid(n_latents=[5, 8], n_samples=[100, 1000, 10000])
+    panels, _ = arrange(settings)
+    scene = scene_of(settings, metric="scale_error")
+    assert "slope in theory" not in metric_by_axis(scene, panels).svg
+    theory = {key_of(setting): -0.5 for setting in settings if setting["n_latents"] == 8}
+    along = replace(scene, along="n_samples", theory=theory)
+    plot = metric_by_axis(along, panels)
+    assert titles(plot.svg).count("slope in theory: -0.5") == 1
+    assert "slope in theory" in parse(plot.svg).text
+    assert "Dotted is the slope that theory has" in plot.caption
+    assert "The scale is logarithmic" in plot.caption
+    other = replace(scene, along="n_latents", theory=theory)
+    assert "slope in theory" not in metric_by_axis(other, panels).svg
+
+
 def test_every_point_has_its_own_text(parse):
     settings = grid(n_samples=[100, 200])
     plot = metric_by_axis(scene_of(settings, seeds=3), arrange(settings)[0])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from crlearn.bench import Value
+from crlearn.report._facets import Axis, Panel
 from crlearn.report._outcome import SECONDS, Mark, key_of
 from crlearn.report._pen import Pen, Scene, Style
 
@@ -177,3 +179,26 @@ def test_in_words():
     pen = pen_of(*(mark(f"m{i}") for i in range(13)))
     assert pen.in_words("n_samples").startswith("mcc (1 is perfect) by n_samples, of m0, m1,")
     assert "m9 and 3 more" in pen.in_words("n_samples")
+
+
+def test_the_slope_of_theory_is_drawn_in_logarithms():
+    settings = [{"n_samples": size} for size in (100, 10000)]
+    marks = [
+        mark(method, setting=setting, metric="scale_error", ours=value)
+        for setting, values in zip(settings, [(0.9, 0.8), (0.2, 0.05)], strict=True)
+        for method, value in zip(("A", "B"), values, strict=True)
+    ]
+    by_setting = {
+        key_of(setting): [m for m in marks if m.setting == setting] for setting in settings
+    }
+    theory = {key_of(setting): -0.5 for setting in settings}
+    scene = Scene("scale_error", by_setting, ["A", "B"], "", "n_samples", theory)
+    pen = Pen(scene, marks, upright=True, has_theory=True)
+    axes = Figure().subplots()
+    panel = Panel(Axis("n_samples", [100, 10000]), {}, settings)
+    pen.theory(axes, panel)
+    assert axes.lines[0].get_xdata() == pytest.approx([2, 4])
+    assert axes.lines[0].get_ydata() == pytest.approx([0.5, 0.05])
+    assert pen.is_logarithmic
+    assert names_in_legend(pen) == ["A", "B", "slope in theory"]
+    assert scene.slope_in(replace(panel, axis=Axis("n_samples", [100, 200]))) is None

@@ -253,6 +253,28 @@ def test_heat_maps_of_noises_if_the_study_asks_for_them(parse, make_sweep, sourc
     assert "true-and-recovered-noises" not in sections(unasked)
 
 
+def test_slopes_if_the_study_asks_for_them(parse, make_sweep, source_of, good_result):
+    def falling(run):
+        """Errors of ICA fall with the root of the rows, those of PCA with the fourth root."""
+        power = -0.5 if run.cell.label.startswith("ICA") else -0.25
+        error = 0.5 * (run.cell.setting["n_samples"] / 100) ** (power + 0.1 * (run.seed - 1))
+        return {**good_result(run), "metrics": {"mcc": 1 - error, "parent_error": error}}
+
+    theory = [{"setting": {"n_latents": 3}, "mcc": -1, "parent_error": -0.5}]
+    source = source_of(make_sweep(falling, slope={"along": "n_samples", "theory": theory}))
+    assert "slopes" in sections(parse(source))
+    assert rows_of(source, "slopes") == [
+        [metric, method, f"{slope} ± 0.058", expected, n_latents]
+        for n_latents, rates in (("3", ("-1", "-0.500")), ("5", ("–", "–")))
+        for metric, expected in zip(("mcc", "parent_error"), rates, strict=True)
+        for method, slope in (("PCABaseline", "-0.250"), ("ICABaseline", "-0.500"))
+    ]
+    # One of two panels has a slope in theory, and mcc is drawn as it is.
+    assert source.count("slope in theory: -0.5") == 1
+    assert "slope in theory: -1" not in source
+    assert "slopes" not in sections(parse(source_of(make_sweep(falling))))
+
+
 def test_several_machines_and_devices(parse, make_sweep, source_of, good_result):
     def spread_out(run):
         found = {**good_result(run), "device": f"gpu:{run.seed}"}

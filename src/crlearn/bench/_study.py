@@ -20,6 +20,7 @@ FIGURES = ("noises",)
 QUARTILES = "quartiles"
 SPREADS = ("standard error", "standard deviation", QUARTILES)
 SECONDS = "seconds"
+_FEWEST_PLACES = 3  # with two, any slope fits
 _SHIPPED = files("crlearn.bench") / "studies"
 _TOP = "the file"
 _KINDS = {str: "a text", dict: "a table", list: "a list"}
@@ -117,7 +118,38 @@ class Published:
 
     def fits(self, setting: Mapping[str, Any]) -> bool:
         """Whether it was published for this setting."""
-        return all(key in setting and setting[key] == self.setting[key] for key in self.setting)
+        return _fits(self.setting, setting)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The slopes that theory has in some settings, for a metric's distance from perfect."""
+
+    setting: Mapping[str, Any]
+    slopes: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SlopeAlong:
+    """Errors are regressed on a parameter of the world, both in logarithms.
+
+    Attributes
+    ----------
+    along
+        Name of the parameter.
+    theory
+        What slopes should be, for settings and metrics of which theory says it.
+    """
+
+    along: str
+    theory: tuple[Rate, ...]
+
+    def in_theory(self, setting: Mapping[str, Any], metric: str) -> float | None:
+        """Return the slope that theory has for a metric in a setting, if it has one."""
+        for rate in self.theory:
+            if metric in rate.slopes and _fits(rate.setting, setting):
+                return rate.slopes[metric]
+        return None
 
 
 @dataclass(frozen=True)
@@ -142,6 +174,8 @@ class Study:
         ``"all"`` rows or those of the ``"reference"`` environment.
     figures
         What its page draws beside the metrics: ``"noises"`` for heat maps of recovered noises.
+    slope
+        The parameter along which the slopes of errors are fitted, if they are.
     definition
         The file as it was read.
     """
@@ -159,6 +193,7 @@ class Study:
     published: tuple[Published, ...]
     evaluated_on: str
     figures: tuple[str, ...]
+    slope: SlopeAlong | None
     definition: Mapping[str, Any] = field(repr=False)
 
     @classmethod
@@ -235,6 +270,11 @@ class Study:
         return tuple(dict.fromkeys(cell.method for cell in self.published))
 
 
+def _fits(wanted: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    """Whether a setting has all these parameters, with these values."""
+    return all(key in setting and setting[key] == wanted[key] for key in wanted)
+
+
 def class_of(label: str) -> str:
     """Return the class in a label or dotted path."""
     return label.partition("[")[0].rpartition(".")[2]
@@ -275,9 +315,8 @@ class _Reader:
 
     def study(self) -> Study:
         known = ("title", "source", "notes", "spread", "world", "grid", "methods", "metrics")
-        self._check_keys(
-            self.definition, (*known, "profiles", "published", "evaluated_on", "figures"), _TOP
-        )
+        others = ("profiles", "published", "evaluated_on", "figures", "slope")
+        self._check_keys(self.definition, (*known, *others), _TOP)
         self._check_no_dates(self.definition)
         metrics = self._names(self.definition, "metrics", _TOP)
         self._check_metrics(metrics)
@@ -295,6 +334,7 @@ class _Reader:
             published=tuple(self._published(cell) for cell in self._tables("published", [])),
             evaluated_on=self._choice("evaluated_on", ROWS, "all"),
             figures=self._figures(),
+            slope=self._slope(metrics),
             definition=self.definition,
         )
         self._check_labels(study)
@@ -305,6 +345,48 @@ class _Reader:
         if not set(figures) <= set(FIGURES):
             raise self._error(f"'figures' must be among {', '.join(FIGURES)}", figures)
         return figures
+
+    def _slope(self, metrics: Sequence[str]) -> SlopeAlong | None:
+        if "slope" not in self.definition:
+            return None
+        where = "[slope]"
+        table = self._get(self.definition, "slope", dict, _TOP)
+        self._check_keys(table, ("along", "theory"), where)
+        along = self._get(table, "along", str, where)
+        for grid in self._tables("grid"):
+            if len(set(self._positive(grid.get(along, []), along))) < _FEWEST_PLACES:
+                raise self._error(
+                    f"'along' of {where} must name a parameter with {_FEWEST_PLACES} values or "
+                    "more in every [[grid]]",
+                    along,
+                )
+        for profile in self._get(self.definition, "profiles", dict, _TOP).values():
+            self._positive(profile.get("setting", {}).get(along, []), along)
+        theory = self._get(table, "theory", list, where, [])
+        return SlopeAlong(along, tuple(self._rate(rate, metrics) for rate in theory))
+
+    def _rate(self, table: Any, metrics: Sequence[str]) -> Rate:
+        where = "[[slope.theory]]"
+        if not isinstance(table, dict):
+            raise self._error(f"'theory' of [slope] must be written as tables {where}", table)
+        slopes = {key: table[key] for key in table if key != "setting"}
+        for metric, slope in slopes.items():
+            if metric not in metrics or METRICS[metric].perfect is None:
+                raise self._error(
+                    f"{where} must be about metrics of the study that can be perfect", metric
+                )
+            if type(slope) not in (int, float):
+                raise self._error(f"'{metric}' of {where} must be a number", slope)
+        return Rate(self._get(table, "setting", dict, where, {}), slopes)
+
+    def _positive(self, values: Any, along: str) -> list[float]:
+        numbers = _as_list(values)
+        if not all(type(number) in (int, float) and number > 0 for number in numbers):
+            raise self._error(
+                f"'{along}', on whose logarithm errors are regressed, must have positive numbers",
+                values,
+            )
+        return numbers
 
     def _grid(self, table: Mapping[str, Any]) -> Mapping[str, Any]:
         empty = [key for key, value in table.items() if value == []]

@@ -13,6 +13,7 @@ from typing import Any
 
 from crlearn.bench._execute import Record
 from crlearn.bench._plan import Cell, Plan
+from crlearn.bench._slope import Slope, fit_slopes
 from crlearn.exceptions import CorruptFileError
 from crlearn.metrics import METRICS
 from crlearn.persist import plain
@@ -30,6 +31,10 @@ class Row:
         Over the runs that gave the metric; the standard deviation has n - 1 below.
     lower_quartile, median, upper_quartile
         Of these runs; None for fewer than two.
+    slope, slope_error
+        Of the logarithm of the distance from perfect on that of the parameter which the study
+        names: mean over seeds and its standard error. The same in all settings that differ in that
+        parameter alone.
     paper, paper_spread
         The published value, if there is one for this method in this setting.
     chance
@@ -55,6 +60,8 @@ class Row:
     lower_quartile: float | None = None
     median: float | None = None
     upper_quartile: float | None = None
+    slope: float | None = None
+    slope_error: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row in terms of JSON."""
@@ -66,15 +73,23 @@ def summarise(plan: Plan, records: Iterable[Record]) -> list[Row]:
     by_cell: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_cell[record.cell].append(record)
+    slopes = fit_slopes(plan, by_cell)
     return [
         row
         for cell in plan.cells
         if cell.key in by_cell
-        for row in _rows(plan, cell, sorted(by_cell[cell.key], key=lambda record: record.seed))
+        for row in _rows(
+            plan, cell, sorted(by_cell[cell.key], key=lambda record: record.seed), slopes
+        )
     ]
 
 
-def _rows(plan: Plan, cell: Cell, records: Sequence[Record]) -> Iterable[Row]:
+def _rows(
+    plan: Plan,
+    cell: Cell,
+    records: Sequence[Record],
+    slopes: Mapping[tuple[str, str, str], Slope],
+) -> Iterable[Row]:
     done = [record for record in records if record.is_done]
     times = [record.seconds for record in done if record.seconds is not None]
     for metric in plan.study.metrics:
@@ -85,6 +100,7 @@ def _rows(plan: Plan, cell: Cell, records: Sequence[Record]) -> Iterable[Row]:
         chances = [record.chance.get(metric) for record in measured]
         paper, spread = plan.study.paper(cell.setting, cell.label, metric)
         lower, median, upper = _quartiles(values)
+        slope = slopes.get((cell.key, cell.label, metric))
         yield Row(
             study=plan.study.name,
             setting=plain(cell.setting),
@@ -101,6 +117,8 @@ def _rows(plan: Plan, cell: Cell, records: Sequence[Record]) -> Iterable[Row]:
             lower_quartile=lower,
             median=median,
             upper_quartile=upper,
+            slope=slope.mean if slope else None,
+            slope_error=slope.error if slope else None,
         )
 
 

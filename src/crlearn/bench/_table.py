@@ -59,6 +59,19 @@ class Line:
 
 
 @dataclass(frozen=True)
+class SlopeLine:
+    """The slopes of one metric's errors, in settings that differ in one parameter alone.
+
+    That parameter is not in `setting`. `theory` is what the study says that theory has.
+    """
+
+    setting: Mapping[str, Any]
+    metric: str
+    theory: Value
+    ours: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
 class ComparisonTable:
     """The table of a study.
 
@@ -78,6 +91,8 @@ class ComparisonTable:
         Columns with the paper's values and with ours.
     lines
         One for each setting and metric, and one for the time to fit.
+    slopes
+        How fast errors fall, if the study asks for it: a table of its own.
     """
 
     study: Study
@@ -88,6 +103,7 @@ class ComparisonTable:
     published: Sequence[str]
     methods: Sequence[str]
     lines: Sequence[Line]
+    slopes: Sequence[SlopeLine]
 
     @property
     def columns(self) -> list[str]:
@@ -151,30 +167,58 @@ class ComparisonTable:
             )
         return f"{_listed(self.common)}. {ours}" if self.common else ours
 
+    @property
+    def slope_columns(self) -> list[str]:
+        """The head of the table of slopes."""
+        return [*self.slope_axes, "slope of", "theory", *self.methods]
+
+    @property
+    def slope_body(self) -> list[list[Value | str]]:
+        """The cells of the table of slopes."""
+        return [
+            [
+                *(_shown(line.setting.get(axis)) for axis in self.slope_axes),
+                line.metric,
+                line.theory,
+                *(line.ours[name] for name in self.methods),
+            ]
+            for line in self.slopes
+        ]
+
+    @property
+    def slope_caption(self) -> str:
+        """What the slopes are."""
+        assert self.study.slope is not None
+        return (
+            f"Slopes of log error on log {self.study.slope.along}, where the error is the distance "
+            "from perfect: mean ± standard error over seeds. There is none where an error is 0."
+        )
+
+    @property
+    def slope_axes(self) -> list[str]:
+        """The parameters in which settings with slopes differ."""
+        along = self.study.slope and self.study.slope.along
+        return [axis for axis in self.axes if axis != along]
+
     def to_markdown(self) -> str:
-        """Return title, source, table and notes as Markdown."""
+        """Return title, source, tables and notes as Markdown."""
         body = _markdown(self.columns, [[_bold(cell, "**") for cell in row] for row in self.body])
-        parts = [f"## {self.study.title}", self.study.source, self.caption, body, self.study.notes]
+        parts = [f"## {self.study.title}", self.study.source, self.caption, body]
+        if self.slopes:
+            rows = [[str(cell) for cell in row] for row in self.slope_body]
+            parts += [self.slope_caption, _markdown(self.slope_columns, rows)]
+        parts.append(self.study.notes)
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def to_latex(self) -> str:
-        """Return the table as LaTeX, its caption as a comment; it needs the package booktabs."""
-        rows = [[_latex(cell) for cell in row] for row in self.body]
+        """Return the tables as LaTeX, captions as comments; they need the package booktabs."""
         settings = "p{5cm}" if self.names_differences else "l" * len(self.axes)
-        numbers = "r" * (len(self.columns) - len(self.setting_columns) - 1)
-        return "\n".join(
-            [
-                f"% {self.caption}",
-                rf"\begin{{tabular}}{{{settings}l{numbers}}}",
-                r"\toprule",
-                " & ".join(map(_latex, self.columns)) + r" \\",
-                r"\midrule",
-                *(" & ".join(row) + r" \\" for row in rows),
-                r"\bottomrule",
-                r"\end{tabular}",
-                "",
-            ]
-        )
+        tables = [_tabular(self.caption, settings, self.columns, self.body)]
+        if self.slopes:
+            settings = "l" * len(self.slope_axes)
+            columns, body = self.slope_columns, self.slope_body
+            tables.append(_tabular(self.slope_caption, settings, columns, body))
+        return "\n".join(tables)
 
     def to_csv(self) -> str:
         """Return the rows of the summary, one line each, numbers in full."""
@@ -212,7 +256,31 @@ def compare(study: Study, rows: Sequence[Row]) -> ComparisonTable:
         published=_published_columns(study, settings),
         methods=list(dict.fromkeys(row.method for row in rows)),
         lines=[line for setting in settings for line in _lines(study, setting, rows)],
+        slopes=_slopes(study, rows),
     )
+
+
+def _slopes(study: Study, rows: Sequence[Row]) -> list[SlopeLine]:
+    """Put the slopes of all methods in one line for each metric and family of settings."""
+    if study.slope is None:
+        return []
+    along = study.slope.along
+    methods = list(dict.fromkeys(row.method for row in rows))
+    families = [{k: v for k, v in row.setting.items() if k != along} for row in rows]
+    lines = []
+    for setting in _distinct(families):
+        own = [row for row, family in zip(rows, families, strict=True) if family == setting]
+        for metric in study.metrics:
+            found = {
+                row.method: Value(row.slope, row.slope_error)
+                for row in own
+                if row.metric == metric and row.slope is not None
+            }
+            if found:
+                ours = {name: found.get(name, Value()) for name in methods}
+                theory = Value(study.slope.in_theory(setting, metric))
+                lines.append(SlopeLine(setting, metric, theory, ours))
+    return lines
 
 
 def _usual(axes: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -321,7 +389,7 @@ def _number(value: float) -> str:
     if value == 0:
         return "0"
     digits = 3 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
-    return f"{value:,.{digits}f}"
+    return f"{value:z,.{digits}f}"
 
 
 def _bold(cell: Value | str, mark: str) -> str:
@@ -332,6 +400,30 @@ def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     escaped: Callable[[str], str] = lambda text: text.replace("|", r"\|")  # noqa: E731
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
+
+
+def _tabular(
+    caption: str,
+    settings: str,
+    columns: Sequence[str],
+    body: Sequence[Sequence[Value | str]],
+) -> str:
+    """Return a LaTeX table whose first columns, about settings, are those of `settings`."""
+    n_settings = 1 if settings.startswith("p") else len(settings)
+    numbers = "r" * (len(columns) - n_settings - 1)
+    return "\n".join(
+        [
+            f"% {caption}",
+            rf"\begin{{tabular}}{{{settings}l{numbers}}}",
+            r"\toprule",
+            " & ".join(map(_latex, columns)) + r" \\",
+            r"\midrule",
+            *(" & ".join(map(_latex, row)) + r" \\" for row in body),
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
 
 
 def _latex(cell: Value | str) -> str:

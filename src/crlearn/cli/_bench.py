@@ -163,4 +163,8 @@ def _show_table(sweep: Sweep):
     comparison = compare(sweep.study, sweep.summary())
     _show.say(comparison.caption)
     _show.show_lines(comparison.columns, [[str(cell) for cell in row] for row in comparison.body])
+    if comparison.slopes:
+        rows = [[str(cell) for cell in row] for row in comparison.slope_body]
+        _show.say(comparison.slope_caption)
+        _show.show_lines(comparison.slope_columns, rows)
     return comparison

@@ -4,6 +4,7 @@ from crlearn.methods._baselines import ICABaseline, PCABaseline, ica_baseline, p
 from crlearn.methods._beta_vae import BetaVAE, beta_vae
 from crlearn.methods._denoising import DenoisingCRL as DenoisingCRL  # a base, for the published
 from crlearn.methods._denoising import PosteriorEncoder
+from crlearn.methods._image_reduction import reduce_images as reduce_images  # for the bench
 from crlearn.methods._ivae import IVAE, ivae
 from crlearn.methods._linear_intervention import HARD_GUARANTEE as HARD_INTERVENTION_GUARANTEE
 from crlearn.methods._linear_intervention import SOFT_GUARANTEE as SOFT_INTERVENTION_GUARANTEE
@@ -11,6 +12,7 @@ from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_i
 from crlearn.methods._multi_node import HARD_GUARANTEE as HARD_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
+from crlearn.methods._reduction import Composed as Composed
 from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
 from crlearn.methods.empirical_bayes._algorithm import ScoreOptions, empirical_bayes_crl

@@ -30,7 +30,8 @@ def metric_by_axis(scene: Scene, every: Sequence[Panel]) -> Sketch:
     """Draw a metric along the axis of each panel."""
     chosen = _as_many_as_fit(scene, every)
     marks = [mark for panel in chosen for setting in panel.settings for mark in scene.at(setting)]
-    pen = Pen(scene, marks, upright=True)
+    has_theory = any(scene.slope_in(panel) is not None for panel in chosen)
+    pen = Pen(scene, marks, upright=True, has_theory=has_theory)
     columns = _COLUMNS_OF.get(len(chosen), _COLUMNS)
     rows = ceil(len(chosen) / columns)
     width = WIDE if columns < _COLUMNS else 3.0 * columns + 0.7
@@ -102,6 +103,7 @@ def _draw_panel(pen: Pen, axes: Axes, panel: Panel, width: float) -> None:
         pen.series(axes, method, places, 0.3 * breadth / len(present), joined=axis.is_numeric)
     levels = [(panel.position(setting), setting) for setting in panel.settings]
     pen.levels(axes, levels, joined=axis.is_numeric)
+    pen.theory(axes, panel)
     margin = 0.06 * span + breadth / 2 if axis.is_numeric else 0.6
     axes.set_xlim(positions[0] - margin, positions[-1] + margin)
     _name_axis(axes, panel, positions, width)

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from crlearn.metrics import METRICS
-from crlearn.report._facets import Setting
+from crlearn.report._facets import Panel, Setting
 from crlearn.report._outcome import SECONDS, Mark, key_of
 from crlearn.report._svg import (
     GREY,
@@ -37,6 +37,7 @@ LONGEST_NAME = 40
 
 _SHAPES = ("o", "s", "^", "D", "v", "P", "X")  # 7 beside 10 colours: the first 70 pairs differ
 _CHANCE: dict[str, Any] = {"color": INK, "ls": (0, (4, 3)), "lw": 0.9, "alpha": 0.7}
+_THEORY: dict[str, Any] = {"color": INK, "ls": ":", "lw": 1.1, "alpha": 0.8}
 
 _MOST_SEEDS = 1200  # points in a figure
 _MOST_NAMES = 10
@@ -66,12 +67,18 @@ class Scene:
         All methods of the study, so that each looks the same in every figure.
     spread
         What the published spread is.
+    along
+        The parameter along which slopes of errors are fitted, if they are.
+    theory
+        These slopes in theory, by `key_of` their setting.
     """
 
     metric: str
     marks: Mapping[str, Sequence[Mark]]
     methods: Sequence[str]
     spread: str
+    along: str | None = None
+    theory: Mapping[str, float] = field(default_factory=dict)
 
     def at(self, setting: Setting) -> Sequence[Mark]:
         """Return the marks of a setting."""
@@ -81,6 +88,12 @@ class Scene:
         """Return the look of a method."""
         i = self.methods.index(method)
         return Style(PALETTE[i % len(PALETTE)], _SHAPES[i % len(_SHAPES)])
+
+    def slope_in(self, panel: Panel) -> float | None:
+        """Return the slope that theory has in a panel, if its axis is the parameter of slopes."""
+        if panel.axis.name != self.along or not panel.axis.is_logarithmic:
+            return None
+        return self.theory.get(key_of(panel.settings[-1]))
 
     @property
     def label(self) -> str:
@@ -102,6 +115,8 @@ class Pen:
         All that will be drawn.
     upright
         Whether values go up, not to the right.
+    has_theory
+        Whether the slope of theory will be drawn.
     hover
         What each group says when the mouse is over it.
     """
@@ -109,6 +124,7 @@ class Pen:
     scene: Scene
     marks: Sequence[Mark]
     upright: bool
+    has_theory: bool = False
     hover: dict[str, str | Sequence[str]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=count)
 
@@ -126,6 +142,8 @@ class Pen:
         values = [value for mark in marks for value in _all_values(mark)]
         if not values or METRICS[self.scene.metric].perfect != 0:
             return False
+        if self.has_theory:
+            return True
         return 0 < _LOG_FROM * min(values) <= max(values)
 
     @cached_property
@@ -180,6 +198,18 @@ class Pen:
             ends = dict.fromkeys(f"{level:.3f}" for _, level in (piece[0], piece[-1]))
             self._explain(line, f"chance: {self.scene.metric} {' to '.join(ends)}")
 
+    def theory(self, axes: Axes, panel: Panel) -> None:
+        """Draw the slope that theory has in a panel, through the best mean on the right."""
+        slope = self.scene.slope_in(panel)
+        last = [mark for mark in self.scene.at(panel.settings[-1]) if not self._is_zero(mark)]
+        found = [mark.ours.mean for mark in last if mark.ours.mean is not None]
+        if slope is None or not found:
+            return
+        where = np.array([panel.position(setting) for setting in panel.settings])
+        values = min(found) * 10 ** (slope * (where - where[-1]))
+        (line,) = axes.plot(*self._xy(where, values), **_THEORY)
+        self._explain(line, f"slope in theory: {slope:g}")
+
     def scale(self, axes: Axes) -> None:
         """Set the scale of the values."""
         if self.is_logarithmic:
@@ -219,6 +249,8 @@ class Pen:
             parts.append(f"Hollow marks with broad bars are published, ± {self.scene.spread}.")
         if any(mark.chance is not None for mark in self.marks):
             parts.append("Dashed is chance: what a random rotation of whitened latents scores.")
+        if self.has_theory:
+            parts.append("Dotted is the slope that theory has, through the best mean on the right.")
         if self.is_logarithmic:
             values = [value for mark in self.marks for value in (mark.ours, mark.paper)]
             cut = any((value.spread or 0.0) >= (value.mean or np.inf) for value in values)
@@ -252,6 +284,8 @@ class Pen:
             yield "one seed", Line2D([], [], **grey, ls="", ms=3, mec="none", alpha=0.6)
         if any(mark.chance is not None for mark in self.marks):
             yield "chance", Line2D([], [], **_CHANCE)
+        if self.has_theory:
+            yield "slope in theory", Line2D([], [], **_THEORY)
 
     def _seeds(self, axes: Axes, color: str, places: Places) -> None:
         points = [

@@ -63,6 +63,7 @@ def study_page(outcome: Outcome, title: str | None = None) -> Page:
     sections = [
         _results(outcome),
         *(_metric(outcome, *family) for family in _families(outcome.study.metrics).items()),
+        _slopes(outcome),
         _noises(outcome) if "noises" in outcome.study.figures else None,
         _times(outcome),
         _failures(outcome),
@@ -273,6 +274,43 @@ def _metric(
     return Section(title, [*([Text(f"{text[0].upper()}{text[1:]}.")] if text else []), *plots])
 
 
+def _slopes_in_theory(outcome: Outcome, metric: str) -> tuple[str | None, dict[str, float]]:
+    """Return the parameter of slopes, and the slope that theory has for a metric in each setting.
+
+    A metric that is not 0 where it is perfect is not drawn by its error, and has no such slope.
+    """
+    slope = outcome.study.slope
+    if slope is None or metric not in METRICS or METRICS[metric].perfect != 0:
+        return None, {}
+    found = {
+        key_of(outcome.varied(line.setting)): slope.in_theory(line.setting, metric)
+        for line in outcome.table.lines
+    }
+    return slope.along, {key: rate for key, rate in found.items() if rate is not None}
+
+
+def _slopes(outcome: Outcome) -> Section | None:
+    """Say how fast errors fall, one row for each method."""
+    table = outcome.table
+    if not table.slopes:
+        return None
+    axes = table.slope_axes
+    rows = [
+        [
+            line.metric,
+            method,
+            _number_cell(slope),
+            Cell.of(line.theory.mean),
+            *(_value_cell(line.setting.get(axis)) for axis in axes),
+        ]
+        for line in table.slopes
+        for method, slope in line.ours.items()
+        if slope.mean is not None
+    ]
+    heads = ["slope of", "method", "slope", "theory", *axes]
+    return Section("Slopes", [Table(heads, rows, table.slope_caption, ["slope of", "method"])])
+
+
 def _noises(outcome: Outcome) -> Section | None:
     """Draw which true noise is found in which recovered one, for each method in each setting."""
     found: dict[str, list[Any]] = defaultdict(list)
@@ -302,7 +340,13 @@ def _plots(outcome: Outcome, metric: str, members: Mapping[str, Mapping[str, Any
         if mark.metric in members and (mark.ours.mean, mark.paper.mean) != (None, None):
             varied = {**outcome.varied(mark.setting), **members[mark.metric]}
             by_setting[key_of(varied)].append(replace(mark, metric=metric, setting=varied))
-    scene = Scene(metric, by_setting, outcome.methods, outcome.study.spread)
+    scene = Scene(
+        metric,
+        by_setting,
+        outcome.methods,
+        outcome.study.spread,
+        *_slopes_in_theory(outcome, metric),
+    )
     settings = [{**setting, **added} for setting in outcome.settings for added in members.values()]
     panels, others = arrange([setting for setting in settings if scene.at(setting)])
     plots: list[Block] = []
