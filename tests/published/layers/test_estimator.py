@@ -188,6 +188,41 @@ class TestEstimatedScores:
         assert ("layers show in the scores: fails" in said) is (threshold == "test")
 
 
+class TestErrorsOfJacobians:
+    """What Figure 4 of the paper has as its axis."""
+
+    NAMES = ("signal_to_error", "centred_signal_to_error")
+
+    @quiet
+    def test_errors_that_were_added_are_measured(self):
+        data = world()
+        noisy = NoisyJacobians(ExactJacobians(data.truth), 4.0, random_state=0)
+        found = evaluate(fitted(data, scores=noisy), data, self.NAMES)
+        assert found["signal_to_error"] == pytest.approx(4.0)
+        assert found["centred_signal_to_error"] < 4  # what is constant is no signal
+
+    @quiet
+    def test_those_of_an_estimate(self):
+        data = world(n_samples=500)
+        model = fitted(data, scores="stein")
+        found = evaluate(model, data, self.NAMES)
+        exact = ExactJacobians(data.truth).evaluate(data.X)[1]
+        estimated = SteinJacobians(random_state=0).fit(data.X).evaluate(data.X)[1]
+        # An estimate does not depend on axes, but for the choice of centres, all rows here.
+        expected = (exact**2).mean() / ((estimated - exact) ** 2).mean()
+        assert found["signal_to_error"] == pytest.approx(expected, rel=0.5)
+
+    def test_exact_scores_have_none(self):
+        data = world()
+        with pytest.raises(ValueError, match="the model was given the true score"):
+            evaluate(fitted(data), data, ["signal_to_error"])
+
+    def test_tests_have_no_jacobians_in_units_of_x(self):
+        data = world()
+        details = fitted(data, threshold="test").result_.details
+        assert "jacobians" not in details
+
+
 class TestTheTest:
     """In place of the tolerance: calibrated, and free of units."""
 

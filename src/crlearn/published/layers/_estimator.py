@@ -168,20 +168,24 @@ def find_leaves(
     return evidence, leaf_directions(evidence, threshold, rng)
 
 
-def upstream_layers(X: Matrix, rows: Matrix, find: Any) -> tuple[Matrix, list[Leaves]]:
+def upstream_layers(
+    X: Matrix, rows: Matrix, find: Any
+) -> tuple[Matrix, list[Leaves], Matrix | None]:
     """Algorithm 1: find the leaves, go on without them, until no latent is left.
 
     `rows` map x to as many coordinates as there are latents. Returns rows of an encoder and the
-    layers, both from the roots down.
+    layers, both from the roots down, and Jacobians of all coordinates at the first rows.
     """
     left, found = rows, rows[:0]
     layers: list[Leaves] = []
+    jacobians = None
     while len(left) > 0:
         evidence, leaves = find(X, np.concatenate([left, found]), len(left))
+        jacobians = jacobians if layers else evidence.first
         others, own = split_layer(evidence, leaves)
         layers.insert(0, leaves)
         left, found = others @ left, np.concatenate([own @ left, found])
-    return found, layers
+    return found, layers, jacobians
 
 
 def _in_units_of_their_own(rows: Matrix, X: Matrix) -> Matrix:
@@ -237,7 +241,7 @@ def score_layers(
     find = partial(
         find_leaves, jacobian=jacobian, threshold=threshold, prune_outliers=prune_outliers, rng=rng
     )
-    encoder, layers = upstream_layers(X, rows, find)
+    encoder, layers, jacobians = upstream_layers(X, rows, find)
     latents = LinearEncoder(_in_units_of_their_own(encoder, X), whitener.offset)
     sizes = [leaves.directions.shape[1] for leaves in layers]
     found = {"layers": _numbered(sizes), "noise_encoder": noise_encoder(X, latents, sizes, rng)}
@@ -252,7 +256,11 @@ def score_layers(
             *shape_checks,
             visibility_check(layers[::-1], tested=tested or is_known(jacobian)),
         ),
-        details={**found, **_diagnostics(layers[::-1])},  # where metrics look for layers and noises
+        details={
+            **found,  # where metrics look for layers and noises
+            **_diagnostics(layers[::-1]),
+            **_reported(rows, X, jacobians),
+        },
     )
 
 
@@ -262,6 +270,13 @@ def _numbered(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(
         tuple(range(end - size, end)) for end, size in reversed([*zip(ends, sizes, strict=True)])
     )
+
+
+def _reported(rows: Matrix, X: Matrix, jacobians: Matrix | None) -> dict[str, Any]:
+    if jacobians is None:
+        return {}
+    at = X[: len(jacobians)] @ rows.T
+    return {"jacobians": {"encoder": rows, "at": at, "values": jacobians}}
 
 
 def _diagnostics(layers: Sequence[Leaves]) -> dict[str, Any]:
@@ -280,7 +295,9 @@ class ScoreLayers(BaseCRL):
     `crlearn.ObservationalCRL` for a likelihood of the same setting. `y` is not used, and labels in
     it are reported. Latents are numbered causes first. ``result_.details`` holds how far each layer
     is from constant curvature (``deviation``), how far it would be with one latent more
-    (``next_deviation``), both from the leaves up, and the p-values of tests.
+    (``next_deviation``), both from the leaves up, the p-values of tests, and, if there are none,
+    ``jacobians``: those of the score of ``encoder @ x`` (``values``) at the first 2,000 rows
+    (``at``), as they were estimated.
 
     Parameters
     ----------
