@@ -133,7 +133,8 @@ def _succeed(run: Run, study: str) -> Record:
     world = _world(run.cell.world, _frozen(run.cell.world_parameters), run.seed)
     model = _model(run, world)
     model.fit(_observations(model, world), world.y, **_covariates(model, world))
-    result = (model[-1] if isinstance(model, Pipeline) else model).result_
+    estimator: Any = model[-1] if isinstance(model, Pipeline) else model
+    result = estimator.result_
     scores = _measure(model, world, run.cell)
     return _record(
         run,
