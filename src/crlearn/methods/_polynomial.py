@@ -55,8 +55,8 @@ Matrix = NDArray[np.floating]
 
 _LARGEST_DEGREE = 3
 _RANK_TOLERANCE = 1e-10  # singular values of standardised features that count as zero
-# As a rule the first or second start gets there, in about ten steps; where tails are heavy (cubes of
-# latents that are squares of squares, 2,000 rows) more than twenty are needed in one of four worlds.
+# As a rule the first or second start gets there, in about ten steps; where tails are heavy (cubes
+# of squares of squares, 2,000 rows) one of four worlds needed more than twenty.
 _STARTS, _STEPS = 100, 60
 _EXACT = 1e-9  # products that are this close to linear functions are linear
 _ALIKE = 0.5  # cosine from which on two functions are one with opposite errors

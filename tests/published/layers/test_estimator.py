@@ -40,6 +40,7 @@ def test_the_papers_choices_are_the_defaults():
         "scores": "stein",
         "threshold": 1e-3,
         "prune_outliers": 0.25,
+        "regress_on": "latents",
         "random_state": None,
     }
 
@@ -119,6 +120,20 @@ class TestExactScores:
         half = data.subset(slice(1000))
         noises = fitted(half).noises(data.X[1000:])
         assert mac(data.truth.noise[1000:], noises) > 0.98
+
+    def test_regression_on_noises_as_printed(self):
+        """Line 4 of Algorithm 2: the same information, but harder to fit."""
+        data = world(n_samples=2000)
+        plain, printed = (fitted(data, regress_on=on) for on in ("latents", "noises"))
+        np.testing.assert_array_equal(plain.transform(data.X), printed.transform(data.X))
+        found = printed.noises(data.X)
+        np.testing.assert_allclose(found[:, 0], plain.noises(data.X)[:, 0])
+        Z = printed.transform(data.X)
+        regressions = printed.result_.noise_encoder.regressions
+        for j, explained in enumerate(regressions, start=1):  # on what was found before it
+            np.testing.assert_allclose(found[:, j], Z[:, j] - explained(found[:, :j])[:, 0])
+        assert mac(data.truth.noise, plain.noises(data.X)) > 0.995
+        assert 0.8 < mac(data.truth.noise, found) < 0.97
 
     def test_noisy_jacobians_have_a_tolerance_of_their_own(self):
         data = world(graph="y")
