@@ -169,6 +169,19 @@ class TestDone:
         study = make_study(methods=noisy, world="linear-interventional", grid=grid)
         assert "worlds without environments" in str(execute(first_run(study), "tiny").error)
 
+    def test_a_reduction_sees_x_first(self, make_study: MakeStudy):
+        grid = [{"n_latents": 2, "n_features": 5, "n_samples": 200, "mixing": "quadratic"}]
+        entry = {"method": "PCABaseline", "after": "PolynomialReduction"}
+        study = make_study(world="linear-interventional", grid=grid, methods=[entry])
+        record = execute(first_run(study), "tiny")
+        assert record.is_done, record.error
+        assert record.seconds is not None
+        assert record.metrics["mcc"] > 0.5
+        plain = make_study(
+            world="linear-interventional", grid=grid, methods=[{"method": "PCABaseline"}]
+        )
+        assert record.metrics != execute(first_run(plain), "tiny").metrics
+
     def test_a_reference_may_start_at_the_truth(
         self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch
     ):

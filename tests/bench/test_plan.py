@@ -129,6 +129,14 @@ class TestKeys:
         assert [cell.setting["signal_to_error"] for cell in noisy] == [1.0, 10.0]
         assert "signal_to_error" not in {**plain.setting, **plain.identity}
 
+    def test_a_reduction_comes_first(self, make_study: MakeStudy):
+        entry = {"method": "PCABaseline"}
+        reduced = {**entry, "variant": "reduced", "after": "PolynomialReduction"}
+        plain, other = Plan.of(make_study(methods=[entry, reduced]), "quick").cells
+        assert (plain.after, other.after) == (None, "PolynomialReduction")
+        assert plain.key != other.key
+        assert "after" not in plain.identity
+
     def test_a_new_default(self, make_study: MakeStudy, monkeypatch: pytest.MonkeyPatch):
         study = make_study(methods=[{"method": "own_methods.Rehearsed"}])
         before = first_run(study).key

@@ -21,6 +21,9 @@ def comparison(columns, *, mixing: Any = None, encoder: Any = None, **result):
         targets=np.eye(3, dtype=bool),
         mixing=SimpleNamespace(matrix=mixing),
         blocks=None,
+        measurement_noise=0.0,
+        scms=(),
+        score_jacobian=lambda Z: Z[:, :, None] * np.eye(3),
     )
     Z_hat = np.random.default_rng(1).normal(size=(50, len(columns)))
     for j, column in enumerate(columns):
@@ -129,6 +132,17 @@ def test_layers_default_to_those_of_the_graph():
     assert not found.recovers_noise
 
 
+def test_jacobians_are_compared_in_the_coordinates_of_the_estimate():
+    encoder, mixing = np.random.default_rng(2).normal(size=(2, 3, 3))
+    at = Z @ (encoder @ mixing).T
+    stated = {"encoder": encoder, "at": at, "values": np.zeros((50, 3, 3))}
+    found = comparison([0, 1, 2], mixing=mixing, details={"jacobians": stated})
+    exact, estimated = found.jacobians
+    loadings = encoder @ mixing
+    np.testing.assert_allclose(loadings.T @ exact @ loadings, Z[:, :, None] * np.eye(3), atol=1e-9)
+    assert estimated is stated["values"]
+
+
 def test_each_latent_is_a_block_where_the_world_has_none():
     found = comparison([0, 1, 2])
     assert list(found.blocks) == [(0,), (1,), (2,)]
@@ -155,6 +169,7 @@ NONLINEAR: Any = SimpleNamespace(n_latents=3)
         (comparison([0, 1, 2]), "noise_hat", "no exogenous noises"),
         (comparison([0, 1, 2]), "blocks_hat", "no blocks"),
         (comparison([0, 1, 2]), "linear_maps", "true mixing is not linear"),
+        (comparison([0, 1, 2]), "jacobians", "does not state Jacobians"),
         (comparison([0, 1, 2]), "mixing", "true mixing is not linear"),
         (comparison([0, 1, 2], encoder=NONLINEAR), "linear_maps", "no linear encoder of X"),
         (comparison([0, 1, 2], encoder=NONLINEAR), "mixing_hat", "no linear encoder of X"),

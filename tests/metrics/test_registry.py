@@ -38,6 +38,9 @@ def world() -> Any:
         targets=TARGETS,
         mixing=SimpleNamespace(matrix=MIXING),
         blocks=BLOCKS,
+        measurement_noise=0.0,
+        scms=(),
+        score_jacobian=lambda Z: Z[:, :, None] * np.eye(4),
     )
     return SimpleNamespace(X=Z @ MIXING.T, y=np.arange(len(Z)) % 4, covariates=None, truth=truth)
 
@@ -62,7 +65,14 @@ class Answer:
                 auxiliary=lambda y: (y, np.zeros((len(y), 0))), noises=lambda Z, y: Z
             ),
             alternatives=(Alternative(GRAPH, LAYERS, gap=3.5, agreement=0.2),),
-            details={"gain_over_gaussian": 12.5},
+            details={
+                "gain_over_gaussian": 12.5,
+                "jacobians": {
+                    "encoder": np.linalg.pinv(MIXING),
+                    "at": whitened(),
+                    "values": 1.5 * whitened()[:, :, None] * np.eye(4),
+                },
+            },
         )
 
     def transform(self, X: Any) -> Any:

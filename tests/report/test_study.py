@@ -161,6 +161,30 @@ def test_metrics_of_single_environments_share_a_figure(parse, make_sweep, source
     assert "environment" not in parse(source.partition('id="relmse"')[2].partition("</sec")[0]).text
 
 
+def test_a_method_without_a_value_on_the_axis_stands_where_it_was_measured(
+    parse, make_sweep, source_of, good_result
+):
+    def measured(run):
+        metrics = {"mac": 0.5, "signal_to_error": run.cell.signal_to_error or 7.0}
+        return {**good_result(run), "metrics": metrics}
+
+    methods = [
+        {"method": "ScoreLayers", "scores": ["exact"], "signal_to_error": [1, 100]},
+        {"method": "ScoreLayers", "label": "ObservationalCRL[stein]"},
+    ]
+    sweep = make_sweep(
+        measured,
+        world="observational",
+        grid=[{"n_latents": 4, "n_samples": 100}],
+        methods=methods,
+        metrics=["mac", "signal_to_error"],
+        published=[],
+    )
+    figure = source_of(sweep).partition('<section id="mac">')[2].partition("</section>")[0]
+    assert figure.count("<figure") == 1
+    assert "ObservationalCRL[stein], signal_to_error = 7" in figure
+
+
 def test_copies_of_a_parameter_are_said_once(parse, make_sweep, source_of):
     grid = [{"n_latents": n, "n_features": n, "n_samples": 100} for n in (3, 4)]
     document = parse(source_of(make_sweep(grid=grid)))

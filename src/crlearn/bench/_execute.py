@@ -16,6 +16,7 @@ from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from crlearn.base import without_effects_of
 from crlearn.bench import _code
@@ -133,6 +134,8 @@ def _succeed(run: Run, study: str) -> Record:
     world = _world(run.cell.world, _frozen(run.cell.world_parameters), run.seed)
     model = _model(run, world)
     model.fit(_observations(model, world), world.y, **_covariates(model, world))
+    estimator: Any = model[-1] if isinstance(model, Pipeline) else model
+    result = estimator.result_
     scores = _measure(model, world, run.cell)
     return _record(
         run,
@@ -140,9 +143,9 @@ def _succeed(run: Run, study: str) -> Record:
         "done",
         metrics=dict(scores),
         chance=scores.chance,
-        seconds=model.result_.seconds,
-        failed_checks=tuple(check.name for check in model.result_.failed_checks),
-        device=model.result_.device,
+        seconds=result.seconds,
+        failed_checks=tuple(check.name for check in result.failed_checks),
+        device=result.device,
         noise_correlations=_noise_correlations(model, world),
     )
 
@@ -216,7 +219,11 @@ def _model(run: Run, world: Dataset) -> Any:
     }
     if run.cell.scores == "exact":
         parameters["scores"] = _exact_scores(world, run)
-    return find_method(run.cell.method)(**parameters, random_state=run.seed)
+    model = find_method(run.cell.method)(**parameters, random_state=run.seed)
+    if run.cell.after is None:
+        return model
+    n_latents = run.cell.world_parameters["n_latents"]
+    return make_pipeline(find_method(run.cell.after)(n_latents, random_state=run.seed), model)
 
 
 def _graph_of(world: Dataset) -> np.ndarray | None:
@@ -263,6 +270,8 @@ def _has_reference(world: Dataset) -> bool:
 
 
 def _noise_correlations(model: Any, world: Dataset) -> list[list[float]] | None:
+    if isinstance(model, Pipeline):
+        return None
     encoder = model.result_.noise_encoder
     noise = None if world.truth is None else world.truth.noise
     if encoder is None or noise is None or noise.shape[1] > _MOST_NOISES:

@@ -20,7 +20,12 @@ from crlearn.bench import _code
 from crlearn.bench._study import Entry, Study
 from crlearn.data import WORLDS
 from crlearn.estimators import ESTIMATORS
+from crlearn.methods import PolynomialReduction
 
+_METHODS: Mapping[str, Callable[..., Any]] = {
+    **ESTIMATORS,
+    "PolynomialReduction": PolynomialReduction,
+}
 # Parameters of worlds that every row of a summary shows.
 _ALWAYS_SHOWN = ("n_latents", "n_features", "n_samples", "mechanism", "intervention", "graph")
 # What a study hands over: what is known beforehand, and ("$tru...") what only references may see.
@@ -57,6 +62,8 @@ class Cell:
         What is measured, on which rows.
     signal_to_error
         Size of the errors that are added to exact scores, or None.
+    after
+        The class that reduces X first, or None.
     code
         Fingerprint of the crlearn that planned it.
     """
@@ -71,6 +78,7 @@ class Cell:
     metrics: tuple[str, ...]
     evaluated_on: str
     signal_to_error: float | None = None
+    after: str | None = None
     code: str = field(default_factory=lambda: _code.fingerprint())
 
     @cached_property
@@ -79,6 +87,7 @@ class Cell:
         errors = self.signal_to_error
         return {
             **({} if errors is None else {"signal_to_error": errors}),
+            **({} if self.after is None else {"after": self.after}),
             "world": self.world,
             "world_parameters": dict(self.world_parameters),
             "method": self.method,
@@ -146,8 +155,8 @@ class Plan:
 
 def find_method(name: str) -> Callable[..., Any]:
     """Return the class of a name in crlearn, or of a dotted path."""
-    if name in ESTIMATORS:
-        return ESTIMATORS[name]
+    if name in _METHODS:
+        return _METHODS[name]
     module, _, attribute = name.rpartition(".")
     if not module:
         raise ValueError(
@@ -192,6 +201,7 @@ def _cell(
         metrics=study.metrics,
         evaluated_on=study.evaluated_on,
         signal_to_error=errors,
+        after=entry.after,
     )
 
 

@@ -52,6 +52,8 @@ class Entry:
     only
         Settings in which alone it runs, one value or several of each parameter, where a study has
         several kinds of data.
+    after
+        Name of a class that reduces X first, such as ``"PolynomialReduction"``.
     given_label
         The name in tables, if it is not that of the class and variant: published algorithms stand
         as variants beside the method of the same setting, and have its published values.
@@ -65,6 +67,7 @@ class Entry:
     at_most: Mapping[str, float] = field(default_factory=dict)
     given_label: str | None = None
     only: Mapping[str, Any] = field(default_factory=dict)
+    after: str | None = None
 
     def runs_in(self, setting: Mapping[str, Any]) -> bool:
         """Whether a setting is one of its own, and not too large."""
@@ -397,7 +400,7 @@ class _Reader:
     def _entry(self, table: Mapping[str, Any]) -> Entry:
         where = "[[methods]]"
         known = ("method", "parameters", "variant", "scores", "signal_to_error", "at_most")
-        self._check_keys(table, (*known, "label", "only"), where)
+        self._check_keys(table, (*known, "label", "only", "after"), where)
         scores = self._names(table, "scores", where, ["estimated"])
         if not set(scores) <= set(SCORES):
             raise self._error(f"'scores' must be among {', '.join(SCORES)}", scores)
@@ -410,6 +413,7 @@ class _Reader:
             self._at_most(table, where),
             self._get(table, "label", str, where, "") or None,
             self._get(table, "only", dict, where, {}),
+            self._get(table, "after", str, where, "") or None,
         )
 
     def _at_most(self, table: Mapping[str, Any], where: str) -> Mapping[str, float]:

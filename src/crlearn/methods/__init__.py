@@ -12,6 +12,7 @@ from crlearn.methods._linear_intervention import LinearInterventionCRL, linear_i
 from crlearn.methods._multi_node import HARD_GUARANTEE as HARD_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import SOFT_GUARANTEE as SOFT_MULTI_NODE_GUARANTEE
 from crlearn.methods._multi_node import MultiNodeCRL, multi_node_crl
+from crlearn.methods._polynomial import PolynomialReduction
 from crlearn.methods._reduction import Composed as Composed
 from crlearn.methods._vade import VaDE, vade
 from crlearn.methods.additive._estimator import LatentANM, latent_anm
@@ -69,6 +70,7 @@ __all__ = [
     "NonlinearInterventionCRL",
     "ObservationalCRL",
     "PCABaseline",
+    "PolynomialReduction",
     "PosteriorEncoder",
     "ScoreOptions",
     "SparseMixtureCRL",

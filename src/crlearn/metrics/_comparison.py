@@ -234,6 +234,20 @@ class Comparison:
         return encoder[self.matching[:, 1]], mixing
 
     @property
+    def jacobians(self) -> tuple[Matrix, Matrix]:
+        """True and estimated Jacobians of the score of what is observed, in one basis."""
+        stated = self.result.details.get("jacobians")
+        found = _or_unavailable(stated, "the model does not state Jacobians of a score")
+        if self.truth.measurement_noise or self.truth.scms is None:
+            raise Unavailable("the true score is known without measurement noise only")
+        loadings = found["encoder"] @ self.mixing
+        if loadings.shape[0] != loadings.shape[1]:
+            raise Unavailable("the model has another number of latents")
+        inverse = np.linalg.inv(loadings)
+        exact = self.truth.score_jacobian(found["at"] @ inverse.T)
+        return inverse.T @ exact @ inverse, found["values"]
+
+    @property
     def mixing(self) -> Matrix:
         """True linear mixing."""
         matrix = getattr(self.truth.mixing, "matrix", None)

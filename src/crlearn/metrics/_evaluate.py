@@ -72,6 +72,8 @@ def evaluate(
         ``"shd_pc"`` is of the graph that PC finds on the recovered latents, in rows where both
         latents of a pair are active if the model has a method ``active(X)`` that says where;
         ``"shd_pc_of_truth"`` is of that on the true latents.
+        ``"signal_to_error"`` and ``"centred_signal_to_error"`` are of the score's Jacobians that a
+        model estimated, in the units of X, if it states them.
         ``METRICS[name].description`` says in a line what a metric is.
     unavailable
         What to do about a metric in `metrics` that this model does not have: ``"raise"`` says why,

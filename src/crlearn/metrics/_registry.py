@@ -31,6 +31,7 @@ from crlearn.metrics._chance import (
     matched_rank_level,
     share_level,
 )
+from crlearn.metrics._check import Matrix
 from crlearn.metrics._comparison import MIXED, Comparison, Unavailable
 from crlearn.metrics._correlation import mac, mac_matched, mcc
 from crlearn.metrics._graphs import (
@@ -104,6 +105,18 @@ class Metric:
         return None if self.perfect is None else self.perfect > 0
 
 
+def _signal_to_error(exact: Matrix, estimated: Matrix) -> float:
+    """Compare mean squares; errors that are rounding alone are none."""
+    signal, error = float((exact**2).mean()), float(((estimated - exact) ** 2).mean())
+    if error <= _ROUNDING * signal:
+        raise Unavailable("the model was given the true score")
+    return signal / error
+
+
+def _centred(matrices: Matrix) -> Matrix:
+    return matrices - matrices.mean(axis=0)
+
+
 def _layer_recovery(found: Comparison) -> float:
     """Compare exogenous noises, or the latents up to upstream layers if there are no noises."""
     if found.recovers_noise:
@@ -157,6 +170,7 @@ def _shd_by_pc(graph: ArrayLike, Z: ArrayLike, active: ArrayLike | None) -> floa
         raise Unavailable(str(reason).rstrip(".")) from reason
 
 
+_ROUNDING = 1e-12  # mean square error of Jacobians, relative to their size, that is none
 _RIGHT = 0.9  # accuracy from which an answer counts as right
 
 
@@ -453,6 +467,18 @@ _ENTRIES = (
         "whether accuracy is 0.9 or more and a check failed",
         "share of fits",
         perfect=0.0,
+    ),
+    Metric(
+        "signal_to_error",
+        lambda found: _signal_to_error(*found.jacobians),
+        "mean square of the score's Jacobians over that of the errors of their estimates",
+        "ratio",
+    ),
+    Metric(
+        "centred_signal_to_error",
+        lambda found: _signal_to_error(*map(_centred, found.jacobians)),
+        "the same of Jacobians less their means over rows, by which leaves are told",
+        "ratio",
     ),
     Metric(
         "gain_over_gaussian",

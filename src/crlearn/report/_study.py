@@ -335,10 +335,17 @@ def _times(outcome: Outcome) -> Section | None:
 
 def _plots(outcome: Outcome, metric: str, members: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """Draw metrics that are one metric in settings of its own."""
+    measured = _measured(outcome)
     by_setting: dict[str, list[Mark]] = defaultdict(list)
+    settings: dict[str, Mapping[str, Any]] = {}
     for mark in outcome.marks:
         if mark.metric in members and (mark.ours.mean, mark.paper.mean) != (None, None):
-            varied = {**outcome.varied(mark.setting), **members[mark.metric]}
+            given = {**outcome.varied(mark.setting), **members[mark.metric]}
+            own = measured.get((key_of(mark.setting), mark.method), {})
+            varied = {
+                name: own.get(name) if value is None else value for name, value in given.items()
+            }
+            settings[key_of(varied)] = varied
             by_setting[key_of(varied)].append(replace(mark, metric=metric, setting=varied))
     scene = Scene(
         metric,
@@ -347,14 +354,25 @@ def _plots(outcome: Outcome, metric: str, members: Mapping[str, Mapping[str, Any
         outcome.study.spread,
         *_slopes_in_theory(outcome, metric),
     )
-    settings = [{**setting, **added} for setting in outcome.settings for added in members.values()]
-    panels, others = arrange([setting for setting in settings if scene.at(setting)])
+    panels, others = arrange(list(settings.values()))
     plots: list[Block] = []
     if panels:
         plots.append(metric_by_axis(scene, panels))
     if others:
         plots.append(metric_by_row(scene, others))
     return plots
+
+
+def _measured(outcome: Outcome) -> Mapping[tuple[str, str], Mapping[str, float]]:
+    """Return the means of each method in each setting, by metric.
+
+    Where a parameter is not set, and a metric has its name, a method stands at what was measured.
+    """
+    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for mark in outcome.marks:
+        if mark.ours.mean is not None:
+            found[key_of(mark.setting), mark.method][mark.metric] = mark.ours.mean
+    return found
 
 
 def _failures(outcome: Outcome) -> Section | None:

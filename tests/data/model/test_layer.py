@@ -45,6 +45,21 @@ def test_smooth_leaky_relu_is_a_leaky_relu_far_out():
     np.testing.assert_allclose(smooth, [[-18, 60], [0.7 * np.log(2)] * 2], atol=1e-12)
 
 
+@pytest.mark.parametrize(("activation", "power"), [("square", 2), ("cube", 3)])
+def test_powers(activation, power):
+    layer = Layer(np.array([[1.0, 2.0], [0.5, -1.0], [0.0, 1.0]]), np.ones(3), activation)
+    Z = np.random.default_rng(0).normal(size=(50, 2))
+    values = layer.affine(Z)
+    outputs = layer.activate(values)
+    np.testing.assert_allclose(outputs, values**power)
+    np.testing.assert_allclose(layer.derivative(values), power * values ** (power - 1))
+    if activation == "cube":
+        np.testing.assert_allclose(layer.inverse(outputs), Z, atol=1e-9)
+    else:
+        with pytest.raises(ValueError, match="a square has lost its sign"):
+            layer.inverse(outputs)
+
+
 def test_sigmoid():
     layer = Layer(np.array([[1.0, 2.0], [0.5, -1.0], [0.0, 1.0]]), np.ones(3), "sigmoid")
     Z = np.random.default_rng(0).normal(size=(50, 2))

@@ -10,6 +10,7 @@ from crlearn.data import (
     linear_mixing,
     make_mixing,
     network_mixing,
+    polynomial_mixing,
     tanh_mixing,
     tanh_mlp_mixing,
 )
@@ -90,6 +91,27 @@ def test_curved_maps_span_more_directions_than_there_are_latents():
         assert np.linalg.matrix_rank(np.cov(make_mixing(name, 2, 6, 0)(Z).T)) == rank
 
 
+@pytest.mark.parametrize(("name", "degree"), [("quadratic", 2), ("cubic", 3)])
+def test_polynomials_span_all_monomials(name, degree, central_differences):
+    mixing = make_mixing(name, 2, 12, 0)
+    X, (a, b) = mixing(LATENTS[:, :2]), LATENTS[:, :2].T
+    powers = [a**i * b**j for i in range(degree + 1) for j in range(degree + 1 - i)]
+    assert np.linalg.matrix_rank(X - X.mean(axis=0)) == len(powers) - 1
+    basis = np.column_stack(powers)
+    np.testing.assert_allclose(basis @ np.linalg.lstsq(basis, X)[0], X, atol=1e-10)
+    np.testing.assert_allclose(
+        mixing.jacobian(LATENTS[:, :2]), central_differences(mixing, LATENTS[:, :2]), atol=1e-5
+    )
+
+
+def test_polynomials_need_features_and_a_degree():
+    with pytest.raises(ValueError, match="must be at least 5, the number of monomials"):
+        make_mixing("quadratic", 2, 4)
+    with pytest.raises(ValueError, match=r"must be 2 or 3\. Got 4"):
+        polynomial_mixing(2, degree=4)
+    assert polynomial_mixing(2).n_features == 5
+
+
 def test_wide_networks_have_pytorchs_default_weights():
     layers = make_mixing("wide_mlp", 5, 20, 0).layers
     assert [layer.weight.shape for layer in layers] == [(512, 5), *[(512, 512)] * 3, (20, 512)]
@@ -153,8 +175,8 @@ class TestBadInput:
             make_mixing(np.ones((2, 3)), 3)
 
     def test_unknown_names(self):
-        with pytest.raises(ValueError, match=r"'mixing' must be one of .* Got 'cubic'"):
-            make_mixing("cubic", 2)
+        with pytest.raises(ValueError, match=r"'mixing' must be one of .* Got 'quartic'"):
+            make_mixing("quartic", 2)
         with pytest.raises(ValueError, match=r"linear mixing must be one of .* Got 'sparse'"):
             linear_mixing(2, 3, "sparse")
 

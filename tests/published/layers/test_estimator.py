@@ -40,6 +40,7 @@ def test_the_papers_choices_are_the_defaults():
         "scores": "stein",
         "threshold": 1e-3,
         "prune_outliers": 0.25,
+        "regress_on": "latents",
         "random_state": None,
     }
 
@@ -120,6 +121,20 @@ class TestExactScores:
         noises = fitted(half).noises(data.X[1000:])
         assert mac(data.truth.noise[1000:], noises) > 0.98
 
+    def test_regression_on_noises_as_printed(self):
+        """Line 4 of Algorithm 2: the same information, but harder to fit."""
+        data = world(n_samples=2000)
+        plain, printed = (fitted(data, regress_on=on) for on in ("latents", "noises"))
+        np.testing.assert_array_equal(plain.transform(data.X), printed.transform(data.X))
+        found = printed.noises(data.X)
+        np.testing.assert_allclose(found[:, 0], plain.noises(data.X)[:, 0])
+        Z = printed.transform(data.X)
+        regressions = printed.result_.noise_encoder.regressions
+        for j, explained in enumerate(regressions, start=1):  # on what was found before it
+            np.testing.assert_allclose(found[:, j], Z[:, j] - explained(found[:, :j])[:, 0])
+        assert mac(data.truth.noise, plain.noises(data.X)) > 0.995
+        assert 0.8 < mac(data.truth.noise, found) < 0.97
+
     def test_noisy_jacobians_have_a_tolerance_of_their_own(self):
         data = world(graph="y")
         noisy = NoisyJacobians(ExactJacobians(data.truth), 1e12, random_state=0)
@@ -186,6 +201,41 @@ class TestEstimatedScores:
         assert "data are not Gaussian: fails" in said
         assert "effects may be linear" in said
         assert ("layers show in the scores: fails" in said) is (threshold == "test")
+
+
+class TestErrorsOfJacobians:
+    """What Figure 4 of the paper has as its axis."""
+
+    NAMES = ("signal_to_error", "centred_signal_to_error")
+
+    @quiet
+    def test_errors_that_were_added_are_measured(self):
+        data = world()
+        noisy = NoisyJacobians(ExactJacobians(data.truth), 4.0, random_state=0)
+        found = evaluate(fitted(data, scores=noisy), data, self.NAMES)
+        assert found["signal_to_error"] == pytest.approx(4.0)
+        assert found["centred_signal_to_error"] < 4  # what is constant is no signal
+
+    @quiet
+    def test_those_of_an_estimate(self):
+        data = world(n_samples=500)
+        model = fitted(data, scores="stein")
+        found = evaluate(model, data, self.NAMES)
+        exact = ExactJacobians(data.truth).evaluate(data.X)[1]
+        estimated = SteinJacobians(random_state=0).fit(data.X).evaluate(data.X)[1]
+        # An estimate does not depend on axes, but for the choice of centres, all rows here.
+        expected = (exact**2).mean() / ((estimated - exact) ** 2).mean()
+        assert found["signal_to_error"] == pytest.approx(expected, rel=0.5)
+
+    def test_exact_scores_have_none(self):
+        data = world()
+        with pytest.raises(ValueError, match="the model was given the true score"):
+            evaluate(fitted(data), data, ["signal_to_error"])
+
+    def test_tests_have_no_jacobians_in_units_of_x(self):
+        data = world()
+        details = fitted(data, threshold="test").result_.details
+        assert "jacobians" not in details
 
 
 class TestTheTest:

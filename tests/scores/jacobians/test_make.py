@@ -142,13 +142,15 @@ class Own:
         return X, X[:, :, None] * X[:, None, :]
 
 
-def test_names_stand_for_classes():
-    for name, kind in JACOBIANS.items():
+def test_names_stand_for_estimators():
+    for name, maker in JACOBIANS.items():
         made: Any = make_jacobian(name, random_state=3)
-        assert made.random_state == 3
-        assert isinstance(made, kind)
+        assert made.get_params() == maker(random_state=3).get_params()
         assert isinstance(made, ScoreJacobian)
-    assert set(JACOBIANS) == {"stein", "sliced", "flow"}
+    assert set(JACOBIANS) == {"stein", "full-stein", "sliced", "flow"}
+    full: Any = make_jacobian("full-stein")
+    assert isinstance(full, SteinJacobians)
+    assert full.n_centres is None
 
 
 def test_objects_are_copied_and_keep_their_parameters():
@@ -172,7 +174,7 @@ def test_a_function_becomes_a_known_density():
 
 
 def test_bad_estimators_are_refused():
-    with pytest.raises(ValueError, match=r"one of 'stein', 'sliced', 'flow'.*Got 'kernel'"):
+    with pytest.raises(ValueError, match=r"one of 'stein', 'full-stein', .*Got 'kernel'"):
         make_jacobian("kernel")
     with pytest.raises(ValueError, match=r"give ExactJacobians\(truth\)"):
         make_jacobian("exact")

@@ -95,3 +95,28 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"shape \(N, 2\)"):
         fitted.evaluate(CURVED[:, :1])
     assert fitted.evaluate(CURVED[:0])[1].shape == (0, 2, 2)
+
+
+class TestTheKernelMatrixOfAllRows:
+    def test_it_is_the_published_estimator(self):
+        X = CURVED[:200]
+        fitted = SteinJacobians(n_centres=None).fit(X)
+        scores, jacobians = fitted.evaluate(X)
+        wanted_scores, wanted_jacobians = published(fitted.whitening_(X), 1e-3)
+        undo = np.linalg.inv(fitted.whitening_.matrix)
+        np.testing.assert_allclose(scores @ undo, wanted_scores, atol=1e-7)
+        np.testing.assert_allclose(undo.T @ jacobians @ undo, wanted_jacobians, atol=1e-6)
+
+    def test_it_is_known_between_the_rows(self):
+        rows, between = CURVED[:1000], CURVED[1000:1200]
+        fitted = SteinJacobians(n_centres=None).fit(rows)
+        nearby = fitted.evaluate(rows + 1e-4)
+        for one, other in zip(fitted.evaluate(rows), nearby, strict=True):
+            assert np.abs(one - other).max() < 0.02 * np.abs(one).max()
+        scores = fitted.evaluate(between)[0]
+        few = SteinJacobians(n_centres=1000, random_state=0).fit(rows).evaluate(between)[0]
+        assert ((scores - few) ** 2).mean() < 0.1 * (few**2).mean()
+
+    def test_too_many_rows_are_refused(self):
+        with pytest.raises(ValueError, match=r"at most 20,000. Got 20,001 rows, .* has 3.2 GB"):
+            SteinJacobians(n_centres=None).fit(np.zeros((20_001, 2)))

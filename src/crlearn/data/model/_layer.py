@@ -12,7 +12,16 @@ from crlearn.tags import stored
 
 Matrix = NDArray[np.floating]
 
-ACTIVATIONS = ("identity", "tanh", "leaky_relu", "leaky_tanh", "smooth_leaky_relu", "sigmoid")
+_POWERS = {"square": 2, "cube": 3}
+ACTIVATIONS = (
+    "identity",
+    "tanh",
+    "leaky_relu",
+    "leaky_tanh",
+    "smooth_leaky_relu",
+    "sigmoid",
+    *_POWERS,
+)
 
 _ROWS_PER_BLOCK = 8192
 _MOST_NEWTON_STEPS = 100
@@ -31,7 +40,8 @@ class Layer:
         Vector ``(outputs,)``, or None.
     activation
         ``"identity"``, ``"tanh"``, ``"leaky_relu"``, ``"leaky_tanh"`` (``slope t + tanh t``),
-        ``"smooth_leaky_relu"`` (``slope t + (1 - slope) log(1 + exp t)``) or ``"sigmoid"``.
+        ``"smooth_leaky_relu"`` (``slope t + (1 - slope) log(1 + exp t)``), ``"sigmoid"``,
+        ``"square"`` or ``"cube"``; squares have no inverse.
     slope
         Of the leaky ReLUs (far) below zero, of the leaky tanh far out; positive, so that they can
         be inverted.
@@ -76,7 +86,7 @@ class Layer:
             return self.slope * values + (1 - self.slope) * np.logaddexp(0, values)
         if self.activation == "sigmoid":
             return expit(values)
-        return values
+        return values ** _POWERS.get(self.activation, 1)
 
     def derivative(self, values: Matrix) -> Matrix:
         """Slope of the activation at each value."""
@@ -90,7 +100,8 @@ class Layer:
             return self.slope + (1 - self.slope) * expit(values)
         if self.activation == "sigmoid":
             return expit(values) * expit(-values)
-        return np.ones_like(values)
+        power = _POWERS.get(self.activation, 1)
+        return power * values ** (power - 1)
 
     def inverse(self, outputs: Matrix) -> Matrix:
         """Undo the layer, row by row; rows off its range are projected (least squares)."""
@@ -110,6 +121,8 @@ class Layer:
         if self.activation == "sigmoid":
             self._check_range_of_sigmoid(outputs)
             values = logit(outputs)
+        if self.activation == "cube":
+            values = np.cbrt(outputs)
         return self._without_bias(values) @ np.linalg.pinv(self.weight).T
 
     def _inverse_of_tanh(self, outputs: Matrix) -> Matrix:
@@ -153,6 +166,11 @@ class Layer:
             )
 
     def _check_injective(self) -> None:
+        if self.activation == "square":
+            raise ValueError(
+                "This mixing has no inverse by layers: a square has lost its sign. "
+                "crlearn.methods.PolynomialReduction undoes polynomials, up to an affine map."
+            )
         rank = np.linalg.matrix_rank(self.weight)
         if rank < self.weight.shape[1]:
             raise ValueError(

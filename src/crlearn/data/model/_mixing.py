@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -343,6 +344,44 @@ def curved_mixing(
     return Mixing([Layer(inner, rng.standard_normal(n_units), "tanh"), Layer(outer)])
 
 
+def polynomial_mixing(
+    n_latents: int,
+    n_features: int | None = None,
+    random_state: RandomState = None,
+    *,
+    degree: int = 2,
+) -> Mixing:
+    """Draw polynomials: ``x = B (A z + b)^degree``, with powers of each unit.
+
+    There are enough units that features span all monomials of the latents up to that degree; almost
+    surely the latents are then determined up to an affine map (Ahuja et al., Interventional causal
+    representation learning, ICML 2023).
+
+    Parameters
+    ----------
+    n_latents, n_features
+        Dimensions; `n_features` is the number of monomials by default, and at least that.
+    random_state
+        Seed or generator.
+    degree
+        2 or 3.
+    """
+    if degree not in _POWERS:
+        raise ValueError(f"The 'degree' of a polynomial mixing must be 2 or 3. Got {degree!r}.")
+    n_monomials = comb(n_latents + degree, degree) - 1
+    n_features = n_monomials if n_features is None else n_features
+    if n_features < n_monomials:
+        raise ValueError(
+            f"'n_features' must be at least {n_monomials}, the number of monomials of {n_latents} "
+            f"latents up to degree {degree}. Got {n_features} instead."
+        )
+    rng = np.random.default_rng(random_state)
+    units = n_monomials + 1  # the constant is one more
+    inner = rng.standard_normal((units, n_latents)) / n_latents**0.5
+    outer = rng.standard_normal((n_features, units)) / units**0.5
+    return Mixing([Layer(inner, rng.standard_normal(units), _POWERS[degree]), Layer(outer)])
+
+
 def wide_mlp_mixing(
     n_latents: int,
     n_features: int | None = None,
@@ -394,7 +433,8 @@ def make_mixing(
     mixing
         ``"gaussian"``, ``"well_conditioned"`` (also called ``"linear"``), ``"orthonormal"``,
         ``"tanh"``, ``"tanh_mlp"``, ``"leaky_relu"``, ``"network"``, ``"smooth"``, ``"curved"``,
-        ``"wide_mlp"``; or a matrix ``(n_features, n_latents)``; or a `Mixing`.
+        ``"quadratic"``, ``"cubic"``, ``"wide_mlp"``; or a matrix ``(n_features, n_latents)``; or a
+        `Mixing`.
     n_latents, n_features
         Dimensions; `n_features` is `n_latents` by default.
     random_state
@@ -422,6 +462,8 @@ def make_mixing(
         "network": network_mixing,
         "smooth": smooth_mixing,
         "curved": curved_mixing,
+        "quadratic": partial(polynomial_mixing, degree=2),
+        "cubic": partial(polynomial_mixing, degree=3),
         "wide_mlp": wide_mlp_mixing,
     }
     if mixing not in constructors:
@@ -452,6 +494,7 @@ def _well_conditioned(rng: np.random.Generator, n_rows: int, n_columns: int) -> 
     return matrix / np.abs(matrix).max(axis=0)
 
 
+_POWERS = {2: "square", 3: "cube"}
 _RANDOM_WEIGHTS = {
     "gaussian": _gaussian,
     "well_conditioned": _well_conditioned,

@@ -30,8 +30,8 @@ What differs from the paper, and why:
   paper has as many features as latents.
 - Latents have variance one, and a positive largest coefficient.
 - Algorithm 2 regresses on the latents upstream, as section 4.2 says. Its line 4 has their noises in
-  that place, which carry the same information in a more complicated form. The kind of regression,
-  on which the paper is silent, is chosen by held-out rows.
+  that place (``regress_on="noises"``), which carry the same information in a more complicated form.
+  The kind of regression, on which the paper is silent, is chosen by held-out rows.
 - ``threshold="test"`` replaces the tolerance by tests on half-samples, in units of the Fisher
   information and for a whole layer at once: neither units nor axes change the result, and where
   noise covers everything all latents are one layer.
@@ -83,6 +83,7 @@ from crlearn.tags import stored
 Matrix = NDArray[np.floating]
 Layers = tuple[NDArray[np.intp], ...]
 Threshold = float | Literal["test"]
+Predictors = Literal["latents", "noises"]
 
 # Of the tests: chance of taking a leaf for none, for each layer; and fits on half-samples.
 _LEVEL, _N_HALVES = 0.05, 8
@@ -100,12 +101,15 @@ class NoiseEncoder:
     sizes
         Number of latents in each layer, from the roots down.
     regressions
-        Of each layer but the first on all latents before it.
+        Of each layer but the first on all latents before it, or on their noises.
+    regress_on
+        Which of the two.
     """
 
     latents: LinearEncoder
     sizes: tuple[int, ...]
     regressions: tuple[Regression, ...]
+    regress_on: str = "latents"
 
     @property
     def n_latents(self) -> int:
@@ -116,9 +120,10 @@ class NoiseEncoder:
         """Return the noises of each row of `X`."""
         Z = self.latents(X)
         noise = Z.copy()
+        upstream = noise if self.regress_on == "noises" else Z
         ends = np.cumsum(self.sizes)
         for (start, end), explained in zip(pairwise(ends), self.regressions, strict=True):
-            noise[:, start:end] -= explained(Z[:, :start])
+            noise[:, start:end] -= explained(upstream[:, :start])
         return noise
 
 
@@ -168,20 +173,24 @@ def find_leaves(
     return evidence, leaf_directions(evidence, threshold, rng)
 
 
-def upstream_layers(X: Matrix, rows: Matrix, find: Any) -> tuple[Matrix, list[Leaves]]:
+def upstream_layers(
+    X: Matrix, rows: Matrix, find: Any
+) -> tuple[Matrix, list[Leaves], Matrix | None]:
     """Algorithm 1: find the leaves, go on without them, until no latent is left.
 
     `rows` map x to as many coordinates as there are latents. Returns rows of an encoder and the
-    layers, both from the roots down.
+    layers, both from the roots down, and Jacobians of all coordinates at the first rows.
     """
     left, found = rows, rows[:0]
     layers: list[Leaves] = []
+    jacobians = None
     while len(left) > 0:
         evidence, leaves = find(X, np.concatenate([left, found]), len(left))
+        jacobians = jacobians if layers else evidence.first
         others, own = split_layer(evidence, leaves)
         layers.insert(0, leaves)
         left, found = others @ left, np.concatenate([own @ left, found])
-    return found, layers
+    return found, layers, jacobians
 
 
 def _in_units_of_their_own(rows: Matrix, X: Matrix) -> Matrix:
@@ -199,17 +208,24 @@ def _in_units_of_their_own(rows: Matrix, X: Matrix) -> Matrix:
 
 
 def noise_encoder(
-    X: Matrix, latents: LinearEncoder, sizes: Sequence[int], rng: np.random.Generator
+    X: Matrix,
+    latents: LinearEncoder,
+    sizes: Sequence[int],
+    rng: np.random.Generator,
+    regress_on: Predictors = "latents",
 ) -> NoiseEncoder:
-    """Regress each layer on all latents upstream; residuals are its noises.
+    """Regress each layer on all latents upstream, or their noises; residuals are its noises.
 
     Sizes are from the roots down.
     """
     Z, ends = latents(X), np.cumsum(sizes)
-    regressions = [
-        fit_regression(Z[:, :start], Z[:, start:end], rng)[0] for start, end in pairwise(ends)
-    ]
-    return NoiseEncoder(latents, tuple(int(size) for size in sizes), tuple(regressions))
+    noise, regressions = Z.copy(), list[Regression]()
+    upstream = noise if regress_on == "noises" else Z
+    for start, end in pairwise(ends):
+        regression = fit_regression(upstream[:, :start], Z[:, start:end], rng)[0]
+        noise[:, start:end] -= regression(upstream[:, :start])
+        regressions.append(regression)
+    return NoiseEncoder(latents, tuple(map(int, sizes)), tuple(regressions), regress_on)
 
 
 # The algorithm
@@ -222,6 +238,7 @@ def score_layers(
     scores: Any = "stein",
     threshold: Threshold = 1e-3,
     prune_outliers: float = 0.25,
+    regress_on: Predictors = "latents",
     seed: int = 0,
 ) -> Result:
     """Recover latents up to upstream layers, and their noises up to layers; see the module's text.
@@ -237,10 +254,11 @@ def score_layers(
     find = partial(
         find_leaves, jacobian=jacobian, threshold=threshold, prune_outliers=prune_outliers, rng=rng
     )
-    encoder, layers = upstream_layers(X, rows, find)
+    encoder, layers, jacobians = upstream_layers(X, rows, find)
     latents = LinearEncoder(_in_units_of_their_own(encoder, X), whitener.offset)
     sizes = [leaves.directions.shape[1] for leaves in layers]
-    found = {"layers": _numbered(sizes), "noise_encoder": noise_encoder(X, latents, sizes, rng)}
+    noises = noise_encoder(X, latents, sizes, rng, regress_on)
+    found = {"layers": _numbered(sizes), "noise_encoder": noises}
     shape_checks = () if is_known(jacobian) else (normality_check(whitener(X)),)
     return Result(
         encoder=latents,
@@ -252,7 +270,11 @@ def score_layers(
             *shape_checks,
             visibility_check(layers[::-1], tested=tested or is_known(jacobian)),
         ),
-        details={**found, **_diagnostics(layers[::-1])},  # where metrics look for layers and noises
+        details={
+            **found,  # where metrics look for layers and noises
+            **_diagnostics(layers[::-1]),
+            **_reported(rows, X, jacobians),
+        },
     )
 
 
@@ -262,6 +284,13 @@ def _numbered(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(
         tuple(range(end - size, end)) for end, size in reversed([*zip(ends, sizes, strict=True)])
     )
+
+
+def _reported(rows: Matrix, X: Matrix, jacobians: Matrix | None) -> dict[str, Any]:
+    if jacobians is None:
+        return {}
+    at = X[: len(jacobians)] @ rows.T
+    return {"jacobians": {"encoder": rows, "at": at, "values": jacobians}}
 
 
 def _diagnostics(layers: Sequence[Leaves]) -> dict[str, Any]:
@@ -280,15 +309,18 @@ class ScoreLayers(BaseCRL):
     `crlearn.ObservationalCRL` for a likelihood of the same setting. `y` is not used, and labels in
     it are reported. Latents are numbered causes first. ``result_.details`` holds how far each layer
     is from constant curvature (``deviation``), how far it would be with one latent more
-    (``next_deviation``), both from the leaves up, and the p-values of tests.
+    (``next_deviation``), both from the leaves up, the p-values of tests, and, if there are none,
+    ``jacobians``: those of the score of ``encoder @ x`` (``values``) at the first 2,000 rows
+    (``at``), as they were estimated.
 
     Parameters
     ----------
     n_latents
         Number of latents; None: the rank of X.
     scores
-        Score and its Jacobian: ``"stein"`` or ``"sliced"``, the paper's two, ``"flow"``, or
-        whatever `crlearn.scores.make_jacobian` takes.
+        Score and its Jacobian: ``"stein"`` or ``"sliced"``, the paper's two, the former at up to
+        1,000 kernels in place of one at each row (``"full-stein"``), ``"flow"``, or whatever
+        `crlearn.scores.make_jacobian` takes.
     threshold
         How much larger than that of the flattest direction the curvature of a leaf may be at any
         sample, in the units of x; 0.001 in the paper. ``"test"``: tests on half-samples decide how
@@ -296,6 +328,9 @@ class ScoreLayers(BaseCRL):
     prune_outliers
         Share of the estimated Jacobians that is dropped, the largest first; 0.25 in the paper.
         Known densities have no outliers, and nothing is dropped.
+    regress_on
+        What explains a layer: ``"latents"`` upstream, as section 4.2 of the paper has it, or their
+        recovered ``"noises"``, as line 4 of Algorithm 2.
     random_state
         Seed of scores, starts, half-samples and regressions.
 
@@ -317,6 +352,7 @@ class ScoreLayers(BaseCRL):
         "scores": "no_validation",
         "threshold": [Interval(Real, 0, None, closed="left"), StrOptions({"test"})],
         "prune_outliers": [Interval(Real, 0, 0.9, closed="both")],
+        "regress_on": [StrOptions({"latents", "noises"})],
     }
 
     def __init__(
@@ -326,12 +362,14 @@ class ScoreLayers(BaseCRL):
         scores: Any = "stein",
         threshold: float | str = 1e-3,
         prune_outliers: float = 0.25,
+        regress_on: str = "latents",
         random_state: Any = None,
     ) -> None:
         self.n_latents = n_latents
         self.scores = scores
         self.threshold = threshold
         self.prune_outliers = prune_outliers
+        self.regress_on = regress_on
         self.random_state = random_state
 
     @property
@@ -354,6 +392,7 @@ class ScoreLayers(BaseCRL):
             scores=self.scores,
             threshold=self.threshold,  # type: ignore[arg-type]
             prune_outliers=self.prune_outliers,
+            regress_on=self.regress_on,  # type: ignore[arg-type]
             seed=seed,
         )
         return replace(result, checks=(*result.checks, *unused_label_checks(y)))

@@ -32,6 +32,7 @@ Matrix = NDArray[np.floating]
 
 # Rows at which tests evaluate Jacobians: what they ask for is the noise of the fit.
 _MOST_ROWS_OF_A_TEST = 1000
+_ROWS_TO_REPORT = 2000  # of which a result keeps the Jacobians
 # Deviations of Jacobians from constant, where their mean is one, that count as none if a known
 # density does not say it.
 _ACCURACY = 1e-3
@@ -56,6 +57,9 @@ class Evidence:
         Orthonormal linear and quadratic functions at the rows of the tests, ``(M, q)``.
     accuracy
         Deviation from constant that counts as none if the density is known.
+    first
+        Jacobians of the first rows, as they came: not centred, the largest among them; None in
+        tests.
     """
 
     jacobians: Matrix
@@ -64,6 +68,7 @@ class Evidence:
     halves: Matrix | None = None
     functions: Matrix | None = None
     accuracy: float = 0.0
+    first: Matrix | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +103,11 @@ def observe(
     """
     if is_known(jacobian):
         jacobians = _marginal(jacobian, X, encoder, n_kept)[1]
-        return Evidence(_centred(jacobians), np.eye(n_kept))
+        return Evidence(_centred(jacobians), np.eye(n_kept), first=jacobians[:_ROWS_TO_REPORT])
     rows = (X - X.mean(axis=0)) @ encoder[:n_kept].T
     jacobians = jacobian.fit(rows).evaluate(rows)[1]
-    return Evidence(_without_largest(_centred(jacobians), prune_outliers), np.eye(n_kept))
+    kept = _without_largest(_centred(jacobians), prune_outliers)
+    return Evidence(kept, np.eye(n_kept), first=jacobians[:_ROWS_TO_REPORT])
 
 
 def leaf_directions(evidence: Evidence, tolerance: float, rng: np.random.Generator) -> Leaves:

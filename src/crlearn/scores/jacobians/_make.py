@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
@@ -226,8 +227,9 @@ def symmetric(matrices: Rows) -> Rows:
 
 
 # What `make_jacobian` knows by name.
-JACOBIANS: dict[str, type[Any]] = {
+JACOBIANS: dict[str, Callable[..., Any]] = {
     "stein": SteinJacobians,
+    "full-stein": partial(SteinJacobians, n_centres=None),
     "sliced": SlicedJacobians,
     "flow": FlowJacobians,
 }
@@ -239,7 +241,8 @@ def make_jacobian(jacobian: Any, random_state: Any = None) -> ScoreJacobian:
     Parameters
     ----------
     jacobian
-        ``"stein"``, ``"sliced"`` or ``"flow"``; an object with ``fit`` and ``evaluate``, of which a
+        ``"stein"``, ``"full-stein"`` (with the kernel matrix of all rows), ``"sliced"`` or
+        ``"flow"``; an object with ``fit`` and ``evaluate``, of which a
         copy is made; or a function of X that returns scores ``(N, d)`` and Jacobians ``(N, d, d)``.
     random_state
         Seed of an estimator that is given by name. An object keeps its own.
