@@ -42,6 +42,7 @@ from crlearn.graph import (
 from crlearn.likelihood._fit import FITS, FarRows, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import part_of_each
+from crlearn.likelihood.interventional._absorption import absorbed_and_climbed
 from crlearn.likelihood.interventional._checks import (
     far_out,
     p_value_of_squares,
@@ -124,7 +125,8 @@ def fit_interventional(
     model, linear = _linear_with_means(rows, pool, hard, rng, noise)
     if model.moments.free_means:
         rows = _centred(rows)
-    straight = linear.fits and (hard or noise is not None or not _is_bent(rows, model, linear))
+    bends_tell = noise is None and not (hard and model.covered.all())
+    straight = linear.fits and not (bends_tell and _is_bent(rows, model, linear))
     if mechanisms == "linear" or (mechanisms == "auto" and straight):
         found = linear  # behind noise it has its tests, and densities cannot be told from the noise
         if noise is None:
@@ -152,13 +154,18 @@ def fit_interventional(
 def _is_bent(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> bool:
     """Whether nonlinear mechanisms could tell more than linear ones that fit.
 
-    Soft interventions show the graph itself only by them; covariances do not show them, and may be
-    fitted by other linear mechanisms.
+    Soft interventions show the graph itself only by them, and latents that nothing intervenes on
+    show their layers; covariances do not show them, and may be fitted by other linear mechanisms.
+    Rows of the latter may be any, and nothing is known of their order: each latent is looked at
+    beside all others, in each environment.
     """
-    ancestors = graph_of(transitive_closure(linear.adjacency))
-    return has_bent_mechanisms(
-        _part(rows, _ROWS_TO_REVISE), rows_inside(model, linear), ancestors, model.pool
-    )
+    H, some, everything = rows_inside(model, linear), _part(rows, _ROWS_TO_REVISE), range(model.n)
+    if model.covered.all():
+        before, pool = graph_of(transitive_closure(linear.adjacency)), model.pool
+    else:
+        before = tuple(tuple(i for i in everything if i != j) for j in everything)
+        pool = np.tile(np.arange(len(rows)), (model.n, 1))
+    return has_bent_mechanisms(some, H, before, pool)
 
 
 def _nonlinear(
@@ -174,8 +181,10 @@ def _nonlinear(
     found = fit_nonlinear(rows, pool, starts, hard=hard, unknown_targets=unknown_targets)
     if hard and exact:  # soft ones leave mixtures open, which densities would close without meaning
         found = _nonlinear_with_any_noise(rows, found, linear) or found
-    if not hard and exact:
-        found = replace(found, straight_p_values=straight_p_values(rows, found))
+    all_covered = bool(pool.any(axis=1).all())
+    if exact and not (hard and all_covered):
+        p_values = straight_p_values(rows, found, outside=not all_covered)
+        found = replace(found, straight_p_values=p_values)
     return replace(found, dependence=worst_dependence(rows, found, hard=hard))
 
 
@@ -515,6 +524,9 @@ def fit_nonlinear(
         if sum(map(len, rows)) > model.n_rows:
             revised = SelectedModel(_part(rows, _ROWS_TO_REVISE), model.pool, hard=hard)
             best = climb(revised, revised.refitted(best, best.graph), n_tried=5)
+            model = revised
+        if not pool.any(axis=1).all():
+            best = absorbed_and_climbed(model, _part(rows, _ROWS_TO_REVISE), best)
         advance("all rows")
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
         H = whole.fitted(best.H, best.graph).H
