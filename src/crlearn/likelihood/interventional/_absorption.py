@@ -9,43 +9,48 @@ features describe, is an accident. So edges into such latents stand for effects 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import ortho_group
 
 from crlearn.graph import Graph, with_parents
 from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.interventional._nonlinearity import straightest_parent
 from crlearn.likelihood.nodes._selected import SelectedModel
-from crlearn.likelihood.search._local import LEAST_GAIN, climb
 
 Matrix = NDArray[np.floating]
 
+_TURNS = 4
 
-def absorbed_and_climbed(model: SelectedModel, rows: Sequence[Matrix], fit: Fit) -> Fit:
-    """Search graphs without straight edges into latents that nothing intervenes on.
+
+def turned(fit: Fit) -> Iterator[Matrix]:
+    """Yield encoders in which latents that nothing intervenes on are rotated into each other.
+
+    Interventions show where the others are. What is left is a search as in observational data.
+    """
+    assert fit.pool is not None
+    free = np.flatnonzero(~fit.pool.any(axis=1))
+    if len(free) < 2:
+        return
+    rng = np.random.default_rng(0)  # the same rotations in every fit
+    for _ in range(_TURNS):
+        H = fit.H.copy()
+        H[free] = ortho_group.rvs(len(free), random_state=rng) @ H[free]
+        yield H
+
+
+def absorbed(model: SelectedModel, rows: Sequence[Matrix], fit: Fit) -> Fit:
+    """Take linear effects on latents that nothing intervenes on into the latents.
 
     Parameters
     ----------
     model, rows
         The same rows.
     fit
-        The start.
+        Of these.
     """
-    best = without_straight_edges(model, rows, fit)
-    while True:
-        found = climb(model, best)
-        if found.graph == best.graph:
-            return best
-        found = without_straight_edges(model, rows, found)
-        if found.score < best.score + LEAST_GAIN:
-            return best
-        best = found
-
-
-def without_straight_edges(model: SelectedModel, rows: Sequence[Matrix], fit: Fit) -> Fit:
-    """Take linear effects on latents that nothing intervenes on into the latents."""
     seen = {fit.graph}
     while True:
         edges = _straight_edges(model, rows, fit)

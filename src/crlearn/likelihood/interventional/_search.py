@@ -42,7 +42,7 @@ from crlearn.graph import (
 from crlearn.likelihood._fit import FITS, FarRows, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import part_of_each
-from crlearn.likelihood.interventional._absorption import absorbed_and_climbed
+from crlearn.likelihood.interventional._absorption import absorbed, turned
 from crlearn.likelihood.interventional._checks import (
     far_out,
     p_value_of_squares,
@@ -503,30 +503,34 @@ def fit_nonlinear(
     unknown_targets
         Whether `pool` is a guess (0: not intervened on, 1: intervened on), which may be changed.
     """
-    sketch = SelectedModel(_part(rows, _ROWS_TO_START), pool, hard=hard)
-    model = SelectedModel(_part(rows, _ROWS_TO_SEARCH), pool, hard=hard)
+    few, some = _part(rows, _ROWS_TO_START), _part(rows, _ROWS_TO_SEARCH)
+    sketch, model = (SelectedModel(part, pool, hard=hard) for part in (few, some))
     n_stages = len(starts) + 1 + unknown_targets + 2
     with progress_bar("Nonlinear mechanisms", n_stages) as advance:
         optima: list[Fit] = []
         for H, graph in starts:
             optima.append(_climbed(sketch, H, graph, optima))
             advance(f"score {optima[-1].score:.0f}")
+        optima = [absorbed(sketch, few, fit) for fit in optima]
         best = max(optima, key=lambda fit: fit.score)
-        best = _climbed(model, best.H, best.graph)
+        best = absorbed(model, some, _climbed(model, best.H, best.graph))
         at_the_end = _graph_at(model, best.H)
         if at_the_end != best.graph:
-            other = _climbed(model, best.H, at_the_end, [best])
+            other = absorbed(model, some, _climbed(model, best.H, at_the_end, [best]))
+            best = max(best, other, key=lambda fit: fit.score)
+        for H in turned(best):
+            other = absorbed(model, some, _climbed(model, H, None, [best]))
             best = max(best, other, key=lambda fit: fit.score)
         advance(f"score {best.score:.0f}")
         if unknown_targets:
             model, best = revised_targets(model, best)
             advance(f"score {best.score:.0f}")
         if sum(map(len, rows)) > model.n_rows:
-            revised = SelectedModel(_part(rows, _ROWS_TO_REVISE), model.pool, hard=hard)
-            best = climb(revised, revised.refitted(best, best.graph), n_tried=5)
-            model = revised
-        if not pool.any(axis=1).all():
-            best = absorbed_and_climbed(model, _part(rows, _ROWS_TO_REVISE), best)
+            more = _part(rows, _ROWS_TO_REVISE)
+            revised = SelectedModel(more, model.pool, hard=hard)
+            start = absorbed(revised, more, revised.refitted(best, best.graph))
+            climbed = absorbed(revised, more, climb(revised, start, n_tried=5))
+            best = max(start, climbed, key=lambda fit: fit.score)
         advance("all rows")
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
         H = whole.fitted(best.H, best.graph).H
