@@ -79,7 +79,7 @@ from crlearn.methods._interventional import (
     soft_guarantee,
     visibility_check,
 )
-from crlearn.methods._uncovered import coverage_check, guarantee_of, known_edges, shows_layers
+from crlearn.methods._uncovered import coverage_check, guarantee_of, known_edges, layers_of
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]
@@ -141,7 +141,7 @@ def linear_intervention_crl(
         guarantee=guarantee_of(full, fit, covered, names),
         adjacency=known_edges(fit, known, covered),
         targets=groups.targets(n),
-        layers=fit.layers if shows_layers(fit, covered) else None,
+        layers=layers_of(fit, covered),
         names=names,
         environments=environments.names,
         checks=(

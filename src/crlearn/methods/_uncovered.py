@@ -45,6 +45,14 @@ def shows_layers(fit: Fit, covered: NDArray[np.bool_]) -> bool:
     return not covered.all() and not _obstacle(fit, covered, None)
 
 
+def layers_of(fit: Fit, covered: NDArray[np.bool_]) -> Groups | None:
+    """Return the layers of the fit where they mean something; the guarantee says if they are known.
+
+    With linear mechanisms, or interventions on all latents, there is no need of any.
+    """
+    return None if covered.all() or fit.mechanisms == "linear" else fit.layers
+
+
 def known_edges(fit: Fit, known: BoolMatrix, covered: NDArray[np.bool_]) -> BoolMatrix:
     """Return the edges that are known where some latents are not intervened on.
 

@@ -157,15 +157,18 @@ def _is_bent(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> bool:
     Soft interventions show the graph itself only by them, and latents that nothing intervenes on
     show their layers; covariances do not show them, and may be fitted by other linear mechanisms.
     Rows of the latter may be any, and nothing is known of their order: each latent is looked at
-    beside all others, in each environment.
+    beside all before it, and in each environment beside all others.
     """
-    H, some, everything = rows_inside(model, linear), _part(rows, _ROWS_TO_REVISE), range(model.n)
+    H, some = rows_inside(model, linear), _part(rows, _ROWS_TO_REVISE)
     if model.covered.all():
-        before, pool = graph_of(transitive_closure(linear.adjacency)), model.pool
-    else:
-        before = tuple(tuple(i for i in everything if i != j) for j in everything)
-        pool = np.tile(np.arange(len(rows)), (model.n, 1))
-    return has_bent_mechanisms(some, H, before, pool)
+        ancestors = graph_of(transitive_closure(linear.adjacency))
+        return has_bent_mechanisms(some, H, ancestors, model.pool)
+    others = graph_of(~np.eye(model.n, dtype=bool))
+    apart = np.tile(np.arange(len(rows)), (model.n, 1))
+    before = complete_graph(_order_of(linear))
+    return has_bent_mechanisms(some, H, before, model.pool) or has_bent_mechanisms(
+        some, H, others, apart
+    )
 
 
 def _nonlinear(
@@ -530,7 +533,7 @@ def fit_nonlinear(
             revised = SelectedModel(more, model.pool, hard=hard)
             start = absorbed(revised, more, revised.refitted(best, best.graph))
             climbed = absorbed(revised, more, climb(revised, start, n_tried=5))
-            best = max(start, climbed, key=lambda fit: fit.score)
+            best = max(climbed, start, key=lambda fit: fit.score)
         advance("all rows")
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
         H = whole.fitted(best.H, best.graph).H
