@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from crlearn.likelihood import FITS, Fit
-from crlearn.likelihood._nonlinearity import has_bent_mechanisms, straight_p_values
+from crlearn.likelihood._nonlinearity import (
+    has_bent_mechanisms,
+    straight_p_values,
+    straightest_parent,
+)
 
 N_ROWS = 4000
 Mechanism = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -76,6 +80,27 @@ def test_a_direction_that_no_mechanism_tells(outside: Mechanism, inside: Mechani
 )
 def test_mechanisms_that_tell(outside: Mechanism, inside: Mechanism):
     assert p_value(outside, inside) < FITS
+
+
+@pytest.mark.parametrize(("mechanism", "tells"), [(bent, True), (line, False)])
+def test_outside_of_interventions_bends_alone_tell(mechanism: Mechanism, tells: bool):
+    """Another slope inside is no bend, and what is inside does not matter."""
+    rows = rows_of(mechanism, lambda a, b: 0.3 * a - b)
+    p_values = straight_p_values(rows, fit_of(), outside=True)
+    assert bool(p_values[2] < FITS) == tells
+
+
+def test_the_straightest_parent_and_its_slope():
+    fit = Fit(np.eye(3), ((), (), (0, 1)), 0.0, pool=np.zeros((3, 2), dtype=int))
+
+    def one_line(a, b):
+        return np.abs(a) + 0.7 * b
+
+    parent, p_value, slope = straightest_parent(rows_of(one_line, one_line), fit, 2)
+    assert parent == 1
+    assert p_value > FITS
+    np.testing.assert_allclose(slope, 0.7, atol=0.03)
+    assert straightest_parent(rows_of(bent, bent), fit, 2)[1] < FITS
 
 
 def test_another_slope_does_not_tell_one_parent():

@@ -15,6 +15,7 @@ from crlearn.data import (
 )
 from crlearn.exceptions import AssumptionWarning
 from crlearn.graph import transitive_closure
+from crlearn.methods._uncovered import COVERAGE
 from crlearn.metrics import evaluate
 
 quiet = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
@@ -168,7 +169,7 @@ class TestWhatDataContradict:
         model: Any = LinearInterventionCRL(5, interventions="soft", random_state=0)
         with pytest.warns(AssumptionWarning, match="latents without an intervention: z4"):
             result = model.fit(data.X[kept], data.y[kept]).result_
-        assert [check.name for check in result.failed_checks] == ["every latent is intervened on"]
+        assert [check.name for check in result.failed_checks] == [COVERAGE]
         ancestors = transitive_closure(data.truth.graph)[[0, 2, 3, 4]][:, [0, 2, 3, 4]]
         np.testing.assert_array_equal(result.adjacency[:4, :4], ancestors)
         assert not result.adjacency[4].any()
@@ -319,6 +320,31 @@ class TestHeldLatents:
 def fitted_quietly(data: Any, **options: Any) -> Any:
     with pytest.warns(AssumptionWarning):
         return fitted(data, **options)
+
+
+class TestLayersOfLatentsWithoutAnIntervention:
+    def test_nonlinear_mechanisms_show_them(self):
+        """No check fails, and what is said of layers and edges is true."""
+        data: Any = world(
+            n_latents=4, n_samples=5000, mechanism="quadratic", intervened=[0, 1], random_state=8
+        )
+        model: Any = fitted(data, n_latents=4)
+        result = model.result_
+        assert (result.guarantee.latents, result.guarantee.graph) == ("layers", "layers")
+        assert "no environment intervenes on z2, z3" in result.guarantee.text
+        assert not result.failed_checks
+        scores = evaluate(model, data.subset(data.y == 0), ["layer_recovery", "mcc_latent_1"])
+            model, data.subset(data.y == 0), ["layer_recovery", "mcc_latent_1", "shd"]
+        )
+        assert scores["layer_recovery"] > 0.99
+        assert scores["mcc_latent_1"] > 0.99
+
+    def test_linear_mechanisms_do_not(self):
+        data: Any = world(intervened=[0, 1])
+        with pytest.warns(AssumptionWarning, match="nonlinear mechanisms.* were not seen"):
+            result = fitted(data, n_latents=4).result_
+        assert (result.guarantee.latents, result.guarantee.graph) == ("span", "none")
+        assert result.layers is None
 
 
 class TestNames:

@@ -63,12 +63,12 @@ class _Pool:
     def of(
         cls, latents: Sequence[Matrix], j: int, parents: Parents, pool: IntMatrix
     ) -> list[_Pool]:
-        """Return the pools of a latent."""
+        """Return the pools of a latent, but for environments whose pool is negative."""
         columns = list(parents)
         whole = np.concatenate([z[:, columns] for z in latents])
         mean, scale = whole.mean(axis=0), whole.std(axis=0)
         found = []
-        for p in np.unique(pool[j]):
+        for p in np.unique(pool[j][pool[j] >= 0]):
             z = np.concatenate([latents[e] for e in np.flatnonzero(pool[j] == p).tolist()])
             found.append(cls((z[:, columns] - mean) / scale, z[:, j]))
         return found
@@ -137,13 +137,22 @@ def has_bent_mechanisms(rows: Sequence[Matrix], H: Matrix, graph: Graph, pool: I
     )
 
 
-def straight_p_values(rows: Sequence[Matrix], fit: Fit) -> Matrix:
+def straight_p_values(rows: Sequence[Matrix], fit: Fit, *, outside: bool = False) -> Matrix:
     """Return, for each latent, the p-value of a direction in which its parents are not told apart.
 
     It is the largest over all directions: a mechanism with a small one is nonlinear along each.
     Latents without parents, for which there is nothing to tell, have zero.
+
+    Parameters
+    ----------
+    rows, fit
+        With the pools of each latent.
+    outside
+        Whether the mechanism outside of interventions alone is to tell them, by its bends.
     """
-    pools = np.zeros((len(fit.graph), 1), dtype=np.intp) if fit.pool is None else fit.pool
+    pool = np.zeros((len(fit.graph), len(rows)), dtype=np.intp) if fit.pool is None else fit.pool
+    if outside:
+        pool = np.where(pool, -1, 0)
     few, many = (
         [each @ fit.H.T for each in part_of_each(rows, n_rows)]
         for n_rows in (_ROWS_TO_SEARCH, _ROWS_TO_TEST)
@@ -151,11 +160,27 @@ def straight_p_values(rows: Sequence[Matrix], fit: Fit) -> Matrix:
     p_values = np.zeros(len(fit.graph))
     for j, parents in enumerate(fit.graph):
         if parents:
-            search = _Directions.of(_Pool.of(few, j, parents, pools))
+            search = _Directions.of(_Pool.of(few, j, parents, pool))
             axis = search.worst(search.flattest(), _FAR, _TRIES)
-            test = _Directions.of(_Pool.of(many, j, parents, pools))
+            test = _Directions.of(_Pool.of(many, j, parents, pool))
             p_values[j] = test.p_value(test.worst(axis, _NEAR, _TRIES))
     return p_values
+
+
+def straightest_parent(rows: Sequence[Matrix], fit: Fit, j: int) -> tuple[int, float, float]:
+    """Return the parent of a latent whose effect is most nearly linear, its p-value and its slope.
+
+    The latent has parents, and one mechanism in all environments.
+    """
+    assert fit.pool is not None
+    parents = fit.graph[j]
+    latents = [each @ fit.H.T for each in part_of_each(rows, _ROWS_TO_TEST)]
+    (pool,) = pools = _Pool.of(latents, j, parents, fit.pool)
+    test = _Directions.of(pools)
+    p_values = [test.p_value(axis) for axis in np.eye(len(parents))]
+    k = int(np.argmax(p_values))
+    scale = np.concatenate(latents)[:, parents[k]].std()
+    return parents[k], p_values[k], float(pool.slopes()[:, k].mean() / scale)
 
 
 @dataclass(frozen=True, eq=False)

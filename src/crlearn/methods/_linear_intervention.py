@@ -4,7 +4,8 @@ Recovers the latents and the graph among them from an observational environment 
 for each latent in which that latent's mechanism was changed; nobody needs to know which one. With
 hard interventions (the latent is cut off its parents) each latent is recovered up to scale and the
 graph exactly; with soft ones each latent up to a mixture with its parents, and the graph up to its
-transitive closure, or more if mechanisms are nonlinear.
+transitive closure, or more if mechanisms are nonlinear. Latents that no environment intervenes on
+are recovered up to layers if mechanisms are nonlinear, and else up to their span.
 
 The paper estimates the scores of every environment, subtracts them, and reads the encoder from the
 range and the graph from the support of the differences. Plug-in scores are the weak point: on the
@@ -24,6 +25,8 @@ the structure built in:
    explain more: if mechanisms are seen to be nonlinear along every direction of the parents, the
    graph is exact, and a latent is mixed with those parents only that are parents of all its
    children, too.
+   Where some latents are not intervened on, nonlinear mechanisms show their layers, as they do in
+   observational data (`methods._uncovered`).
 5. *Noise that is not Gaussian*: if smooth densities of the noises gain more than they cost, encoder
    and graph are fitted with them.
 
@@ -38,7 +41,8 @@ rows.
 References
 ----------
 Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear and
-general transformations, JMLR 26(112), 2025.
+general transformations, JMLR 26(112), 2025. Welch, Zhang and Uhler, Identifiability guarantees for
+causal disentanglement from purely observational data, NeurIPS 2024.
 """
 
 from __future__ import annotations
@@ -81,12 +85,11 @@ from crlearn.methods._interventional import (
     visibility_check,
 )
 from crlearn.methods._node_level import is_pair, node_level_crl
+from crlearn.methods._uncovered import coverage_check, guarantee_of, known_edges, layers_of
 from crlearn.result import Check, Guarantee, LinearDecoder, Result
 
 Matrix = NDArray[np.floating]
 BoolMatrix = NDArray[np.bool_]
-
-_COVERAGE = "every latent is intervened on"
 
 HARD_GUARANTEE = Guarantee(
     latents="scale",
@@ -150,15 +153,16 @@ def linear_intervention_crl(
     return Result(
         encoder=encoder,
         decoder=LinearDecoder.undoing(encoder, X),
-        guarantee=_guarantee(full, covered, names),
-        adjacency=known & covered & covered[:, None],
+        guarantee=guarantee_of(full, fit, covered, names),
+        adjacency=known_edges(fit, known, covered),
         targets=groups.targets(n),
+        layers=layers_of(fit, covered),
         names=names,
         environments=environments.names,
         checks=(
             *signal.checks,
             *groups.checks,
-            _coverage_check(covered, names),
+            coverage_check(fit, covered, names),
             check_environment_sizes(environments, n),
             visibility_check(Moments.of(rows), labels),
             *held.checks(fit.H, fit.targets, names),
@@ -235,35 +239,6 @@ def group_environments(
     distinct = list(names) if targets is None else distinct_targets(names)
     latent = np.array([distinct.index(name) for name in names], dtype=np.intp)
     return Groups(environments, order, latent, (reference_of(environments)[1],), names)
-
-
-def _guarantee(
-    full: Guarantee, covered: NDArray[np.bool_], names: Sequence[str] | None
-) -> Guarantee:
-    if covered.all():
-        return full
-    hidden = _listed(~covered, names)
-    return Guarantee(
-        latents="span",
-        graph="none",
-        text=f"for the latents that were intervened on: {full.text}; no environment intervenes on "
-        f"{hidden}, which are recovered only together, mixed with each other and their ancestors, "
-        "edges from and to them are not known, and an edge between others may pass through them",
-        accounts_for=(_COVERAGE,),
-    )
-
-
-def _coverage_check(covered: NDArray[np.bool_], names: Sequence[str] | None) -> Check:
-    return Check(
-        _COVERAGE,
-        bool(covered.all()),
-        "latents without an intervention: " + (_listed(~covered, names) or "none"),
-    )
-
-
-def _listed(which: NDArray[np.bool_], names: Sequence[str] | None) -> str:
-    missing = np.flatnonzero(which).tolist()
-    return ", ".join(f"z{j}" if names is None else names[j] for j in missing)
 
 
 class LinearInterventionCRL(MeasuredCRL):

@@ -470,3 +470,20 @@ def test_bent_mechanisms_are_fitted_where_linear_ones_fit_soft_interventions():
         environments, pool, hard=False, mechanisms="linear", rng=np.random.default_rng(0)
     )
     assert flat.straight_p_values is None
+
+
+def test_bends_among_latents_without_interventions_are_seen():
+    """Covariances do not show them: the length of z1 is uncorrelated with it."""
+    rng = np.random.default_rng(0)
+    mixing = rng.standard_normal((3, 3))
+    environments = []
+    for scale in (1.0, 0.5):
+        z = rng.standard_normal((3000, 3)) * [scale, 1, 0.5]
+        z[:, 2] += np.abs(z[:, 1])
+        environments.append((z - z.mean(axis=0)) @ mixing)
+    pool = pools_of(np.array([0]), 3)
+    fit = fit_interventional(environments, pool, hard=True, rng=np.random.default_rng(0))
+    assert fit.mechanisms == "nonlinear"
+    assert fit.graph in (((), (), (1,)), ((), (2,), ()))
+    assert fit.straight_p_values is not None
+    assert fit.straight_p_values.max() < FITS

@@ -46,6 +46,7 @@ from crlearn.likelihood._nonlinearity import (
 )
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import part_of_each
+from crlearn.likelihood.interventional._absorption import absorbed, turned
 from crlearn.likelihood.interventional._checks import (
     far_out,
     p_value_of_squares,
@@ -124,7 +125,8 @@ def fit_interventional(
     model, linear = _linear_with_means(rows, pool, hard, rng, noise)
     if model.moments.free_means:
         rows = _centred(rows)
-    straight = linear.fits and (hard or noise is not None or not _is_bent(rows, model, linear))
+    bends_tell = noise is None and not (hard and model.covered.all())
+    straight = linear.fits and not (bends_tell and _is_bent(rows, model, linear))
     if mechanisms == "linear" or (mechanisms == "auto" and straight):
         found = linear  # behind noise it has its tests, and densities cannot be told from the noise
         if noise is None:
@@ -152,12 +154,20 @@ def fit_interventional(
 def _is_bent(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> bool:
     """Whether nonlinear mechanisms could tell more than linear ones that fit.
 
-    Soft interventions show the graph itself only by them; covariances do not show them, and may be
-    fitted by other linear mechanisms.
+    Soft interventions show the graph itself only by them, and latents that nothing intervenes on
+    show their layers; covariances do not show them, and may be fitted by other linear mechanisms.
+    Rows of the latter may be any, and nothing is known of their order: each latent is looked at
+    beside all before it, and in each environment beside all others.
     """
-    ancestors = graph_of(transitive_closure(linear.adjacency))
-    return has_bent_mechanisms(
-        _part(rows, _ROWS_TO_REVISE), rows_inside(model, linear), ancestors, model.pool
+    H, some = rows_inside(model, linear), _part(rows, _ROWS_TO_REVISE)
+    if model.covered.all():
+        ancestors = graph_of(transitive_closure(linear.adjacency))
+        return has_bent_mechanisms(some, H, ancestors, model.pool)
+    others = graph_of(~np.eye(model.n, dtype=bool))
+    apart = np.tile(np.arange(len(rows)), (model.n, 1))
+    before = complete_graph(_order_of(linear))
+    return has_bent_mechanisms(some, H, before, model.pool) or has_bent_mechanisms(
+        some, H, others, apart
     )
 
 
@@ -174,8 +184,10 @@ def _nonlinear(
     found = fit_nonlinear(rows, pool, starts, hard=hard, unknown_targets=unknown_targets)
     if hard and exact:  # soft ones leave mixtures open, which densities would close without meaning
         found = _nonlinear_with_any_noise(rows, found, linear) or found
-    if not hard and exact:
-        found = replace(found, straight_p_values=straight_p_values(rows, found))
+    all_covered = bool(pool.any(axis=1).all())
+    if exact and not (hard and all_covered):
+        p_values = straight_p_values(rows, found, outside=not all_covered)
+        found = replace(found, straight_p_values=p_values)
     return replace(found, dependence=worst_dependence(rows, found, hard=hard))
 
 
@@ -494,27 +506,34 @@ def fit_nonlinear(
     unknown_targets
         Whether `pool` is a guess (0: not intervened on, 1: intervened on), which may be changed.
     """
-    sketch = SelectedModel(_part(rows, _ROWS_TO_START), pool, hard=hard)
-    model = SelectedModel(_part(rows, _ROWS_TO_SEARCH), pool, hard=hard)
+    few, some = _part(rows, _ROWS_TO_START), _part(rows, _ROWS_TO_SEARCH)
+    sketch, model = (SelectedModel(part, pool, hard=hard) for part in (few, some))
     n_stages = len(starts) + 1 + unknown_targets + 2
     with progress_bar("Nonlinear mechanisms", n_stages) as advance:
         optima: list[Fit] = []
         for H, graph in starts:
             optima.append(_climbed(sketch, H, graph, optima))
             advance(f"score {optima[-1].score:.0f}")
+        optima = [absorbed(sketch, few, fit) for fit in optima]
         best = max(optima, key=lambda fit: fit.score)
-        best = _climbed(model, best.H, best.graph)
+        best = absorbed(model, some, _climbed(model, best.H, best.graph))
         at_the_end = _graph_at(model, best.H)
         if at_the_end != best.graph:
-            other = _climbed(model, best.H, at_the_end, [best])
+            other = absorbed(model, some, _climbed(model, best.H, at_the_end, [best]))
+            best = max(best, other, key=lambda fit: fit.score)
+        for H in turned(best):
+            other = absorbed(model, some, _climbed(model, H, None, [best]))
             best = max(best, other, key=lambda fit: fit.score)
         advance(f"score {best.score:.0f}")
         if unknown_targets:
             model, best = revised_targets(model, best)
             advance(f"score {best.score:.0f}")
         if sum(map(len, rows)) > model.n_rows:
-            revised = SelectedModel(_part(rows, _ROWS_TO_REVISE), model.pool, hard=hard)
-            best = climb(revised, revised.refitted(best, best.graph), n_tried=5)
+            more = _part(rows, _ROWS_TO_REVISE)
+            revised = SelectedModel(more, model.pool, hard=hard)
+            start = absorbed(revised, more, revised.refitted(best, best.graph))
+            climbed = absorbed(revised, more, climb(revised, start, n_tried=5))
+            best = max(climbed, start, key=lambda fit: fit.score)
         advance("all rows")
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
         H = whole.fitted(best.H, best.graph).H
