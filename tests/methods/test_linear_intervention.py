@@ -334,8 +334,6 @@ class TestLayersOfLatentsWithoutAnIntervention:
         assert "no environment intervenes on z2, z3" in result.guarantee.text
         assert not result.failed_checks
         scores = evaluate(model, data.subset(data.y == 0), ["layer_recovery", "mcc_latent_1"])
-            model, data.subset(data.y == 0), ["layer_recovery", "mcc_latent_1", "shd"]
-        )
         assert scores["layer_recovery"] > 0.99
         assert scores["mcc_latent_1"] > 0.99
 

@@ -68,7 +68,7 @@ from crlearn.methods._denoising import (
     offset_of,
     refuse_small_environments,
 )
-from crlearn.methods._empirical_bayes import Found, rotate
+from crlearn.methods.empirical_bayes._algorithm import Found, rotate
 from crlearn.methods.gaussian._checks import explained_check, gaussian_check
 from crlearn.methods.gaussian._posterior import ComponentsPosterior
 from crlearn.methods.structural._estimator import structural_prior_crl
