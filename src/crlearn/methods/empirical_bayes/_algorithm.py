@@ -277,7 +277,7 @@ def denoise(
             score = options.fit(rows, intervened.astype(bool), graph, weights)
         else:
             moves = np.diag(shift) @ np.linalg.inv(root)
-            score = options.fit_shifted(rows, intervened, graph, moves, weights)
+            score = options.fit_shifted(rows, intervened.astype(float), graph, moves, weights)
     reach = float(pooled.splines.beyond(rows).max())
     return replace(linear, score=score, pooled=pooled, shrinkage=1.0, reach=reach)
 
