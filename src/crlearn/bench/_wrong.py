@@ -49,6 +49,6 @@ def _edge_that_shows(world: Dataset) -> tuple[int, int] | None:
 
     def strength(edge: tuple[int, int]) -> float:
         rows = truth.Z[~hit[:, edge[1]]][:, list(edge)]
-        return float(abs(np.corrcoef(rows.T)[0, 1])) if len(rows) > 1 else 0.0
+        return float(np.abs(np.array(np.corrcoef(rows.T)))[0, 1]) if len(rows) > 1 else 0.0
 
     return max(edges, key=strength)

@@ -94,12 +94,13 @@ def read_domains(
             "write label: [] for an environment that intervenes on nothing. "
             f"Got targets of {_listed(table)}."
         )
-    found = np.array([table[_plain(label)] for label in environments.labels]).reshape(-1, n)
+    found: Any = np.array([table[_plain(label)] for label in environments.labels]).reshape(-1, n)
+    rows: Any = np.array(list(table.values())).reshape(-1, n)
     return KnownDomains(
         graph,
         found != 0,
         tuple(table),
-        np.array(list(table.values())).reshape(-1, n),
+        rows,
         names,
         found if doses else None,
     )

@@ -38,7 +38,8 @@ def domain_checks(
         what = "latents that are alike at all doses: "
         rise, noise = rises(unmixing, domains)
         still = np.abs(rise) <= norm.isf(_INVISIBLE / 2) * np.sqrt(noise)
-        hidden = [names[j] for j in np.flatnonzero(still & domains.targets.any(axis=0))]
+        alike = np.flatnonzero(still & domains.targets.any(axis=0))
+        hidden = [names[j] for j in alike.tolist()]
     return (
         Check(
             "every latent is a target",
