@@ -30,7 +30,7 @@ from crlearn.graph import topological_order
 from crlearn.metrics import Evaluation, correlation_matrix, evaluate
 from crlearn.persist import plain
 from crlearn.result import installed_versions
-from crlearn.scores import ExactJacobians, ExactScores, NoisyJacobians
+from crlearn.scores import ExactJacobians, ExactScores, NoisyJacobians, NoisyScores
 
 Status = Literal["done", "failed", "diverged"]
 
@@ -247,9 +247,8 @@ def _exact_scores(world: Dataset, run: Run) -> Any:
     if world.y is None:
         exact = ExactJacobians(world.truth)
         return exact if errors is None else NoisyJacobians(exact, errors, random_state=run.seed)
-    if errors is not None:
-        raise ValueError("'signal_to_error' is for worlds without environments.")
-    return ExactScores(world.truth)
+    exact = ExactScores(world.truth)
+    return exact if errors is None else NoisyScores(exact, errors, run.seed)
 
 
 def _measure(model: Any, world: Dataset, cell: Cell) -> Evaluation:

@@ -10,6 +10,7 @@ takes them by name, and a user's own object or function as well.
 ``"ratio"``     one classifier over all environments; the most accurate where they are not
 ``"sliced"``    sliced score matching, one network for each environment, as published
 `ExactScores`   the truth of a simulated world
+`NoisyScores`   the same with errors of a known size
 ==============  ===============================================================================
 
 Where there is one environment only, its score and the Jacobian of its score say something. Each of
@@ -32,6 +33,7 @@ from crlearn.scores.differences._exact import ExactScores, FunctionScores
 from crlearn.scores.differences._gaussian import GaussianScores
 from crlearn.scores.differences._make import SCORES, make_score
 from crlearn.scores.differences._noise import ZeroTest, random_half, zero_test
+from crlearn.scores.differences._noisy import NoisyScores
 from crlearn.scores.differences._ratio import RatioScores
 from crlearn.scores.differences._reduced import ReducedScores, all_differences, in_basis
 from crlearn.scores.differences._sliced import SlicedScores
@@ -64,6 +66,7 @@ __all__ = [
     "FunctionScores",
     "GaussianScores",
     "NoisyJacobians",
+    "NoisyScores",
     "Posterior",
     "RatioScores",
     "ReducedScores",
