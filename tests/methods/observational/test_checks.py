@@ -74,14 +74,25 @@ FULL = Guarantee("layers", "layers", "each latent up to layers")
 
 
 def test_the_guarantee_is_that_of_the_latents_that_bends_tie():
-    found = of_edges((0, 1), p_values=[0, 0, 0])
+    found = of_edges((0, 1), (0, 2), p_values=[0, 0, 0.5])
     (check,) = directions_check(found)
     assert check.passed is False
-    assert check.detail.startswith("of z2 no nonlinear effect was seen")
+    assert check.detail.endswith("of z2: z2 may be in any layer")
     left = of_tied_latents(FULL, found).given([check])
     assert (left.latents, left.graph) == ("span", "none")
     assert left.text.startswith("of z0, z1 alone: each latent up to layers.")
     assert "mixed with z2" in left.text
+
+
+def test_a_latent_that_stands_alone_is_named():
+    """It could be a linear effect, or one of several that are proportional."""
+    found = of_edges((0, 1), p_values=[0, 0, 0])
+    (check,) = directions_check(found)
+    assert check.passed is None
+    assert check.detail.startswith("z2 has no nonlinear effect and is none")
+    left = of_tied_latents(FULL, found).given([check])
+    assert (left.latents, left.graph) == ("layers", "layers")
+    assert "This is seen of z0, z1; that z2 is in the last layer holds if" in left.text
 
 
 def test_all_bent_mechanisms_leave_the_guarantee_as_it_is():
@@ -90,7 +101,9 @@ def test_all_bent_mechanisms_leave_the_guarantee_as_it_is():
         (check,) = directions_check(found)
         assert check.passed
         assert of_tied_latents(FULL, found) is FULL
-    assert directions_check(fit(n_latents=1))[0].passed
+    alone = fit(n_latents=1, adjacency=np.zeros((1, 1), dtype=bool))
+    assert directions_check(alone)[0].passed
+    assert of_tied_latents(FULL, alone) is FULL
 
 
 def test_nothing_is_guaranteed_where_no_bend_is_seen():

@@ -1,13 +1,15 @@
 """What speaks against a fit to observational data: linear effects, and noise of a wrong shape.
 
 Linear effects with Gaussian noise make Gaussian data, and no axes of a Gaussian differ from others:
-whatever is found there means nothing. Where some effects are linear, latents that no others touch
+whatever is found there means nothing. Where one effect is linear, a latent may
 stand alone: a linear effect is no edge of a fit, but part of the latent itself. Where noises are
 taken to be Gaussian, others are taken for effects; where they have densities of their own, Gaussian
 ones of a layer cannot be told apart.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,35 +63,45 @@ def tied_by_bends(fit: Fit) -> NDArray[np.bool_]:
     """Return which latents nonlinear effects tie to others, so that their layers are determined.
 
     A latent is tied by its mechanism, or by that of a child, if this is seen to be nonlinear along
-    every direction of the parents, unless its own is not. Others may be linear effects or causes of
-    any latent. Behind measurement noise edges are taken to be nonlinear: linear effects make none.
+    every direction of the parents, unless its own is not. Behind measurement noise edges are taken
+    to be nonlinear: linear effects make none.
     """
     has_parents = np.asarray(fit.adjacency.any(axis=0))
-    bent = has_parents.copy()
-    if fit.straight_p_values is not None:
-        bent &= fit.straight_p_values < FITS
+    bent = has_parents & ~_straight(fit)
     has_bent_child = np.asarray((fit.adjacency & bent).any(axis=1))
     return np.asarray(bent | (has_bent_child & ~has_parents))
 
 
+def _straight(fit: Fit) -> NDArray[np.bool_]:
+    """Return which mechanisms are not seen to be nonlinear along some direction."""
+    if fit.straight_p_values is None:
+        return np.zeros(len(fit.H), dtype=bool)
+    return fit.straight_p_values >= FITS
+
+
 def directions_check(fit: Fit) -> tuple[Check, ...]:
-    """Check each mechanism for directional nonlinearity, which Gaussian noise asks for."""
+    """Check each mechanism for directional nonlinearity, which Gaussian noise asks for.
+
+    A latent without any effect says nothing of it: a linear one looks like that, but so do
+    proportional effects of the same parents on several latents, as all but one can be taken off.
+    """
     if not is_gaussian(fit):  # linear mechanisms are allowed
         return ()
-    if len(fit.H) == 1:
-        return (Check(_BENT, True, "a single latent has no mechanism"),)
-    tied, p_values = tied_by_bends(fit), fit.straight_p_values
-    if tied.all():
-        said = "every latent has an edge, and linear effects make none"
-        if p_values is not None:
-            said += f"; along its worst direction each has p = {p_values.max():.2g} at most"
-        return (Check(_BENT, True, said),)
-    said = f"of {_listed(~tied)} no nonlinear effect was seen along some direction, or none at all"
-    return (Check(_BENT, False, f"{said}: they may be linear effects or causes of any latent"),)
+    tied, straight, p_values = tied_by_bends(fit), _straight(fit), fit.straight_p_values
+    if straight.any():
+        said = f"along some direction no bend is seen in the mechanisms of {_listed(straight)}"
+        return (Check(_BENT, False, f"{said}: {_listed(~tied)} may be in any layer"),)
+    if not tied.all() and len(tied) > 1:
+        said = f"{_listed(~tied)} has no nonlinear effect and is none: a linear one cannot be seen"
+        return (Check(_BENT, None, said),)
+    if p_values is None:
+        return (Check(_BENT, True, "every latent has an edge, and linear effects make none"),)
+    largest = f"p = {p_values.max():.2g} at most, each along its worst direction"
+    return (Check(_BENT, True, f"no mechanism is straight ({largest})"),)
 
 
 def of_tied_latents(full: Guarantee, fit: Fit) -> Guarantee:
-    """Return what is left of a guarantee if `directions_check` fails: that of latents it holds for.
+    """Return what is left of a guarantee by `directions_check`: the latents that it holds for.
 
     Parameters
     ----------
@@ -98,16 +110,22 @@ def of_tied_latents(full: Guarantee, fit: Fit) -> Guarantee:
     fit
         With tests of its mechanisms, or without.
     """
-    if all(check.passed for check in directions_check(fit)):
+    tied, straight = tied_by_bends(fit), _straight(fit)
+    if tied.all() or not tied.any():  # if none is, nothing is left, which failed checks say
         return full
-    tied = tied_by_bends(fit)
-    if not tied.any():
-        return full  # nothing is left, which the failed check says
-    return Guarantee(
-        latents="span",
-        graph="none",
-        text=f"of {_listed(tied)} alone: {full.text}. Each may be mixed with {_listed(~tied)}, "
-        "too, whose layers are not known: linear effects cannot be told from the mixing",
+    others, known = _listed(~tied), _listed(tied)
+    if straight.any():
+        return Guarantee(
+            latents="span",
+            graph="none",
+            text=f"of {known} alone: {full.text}. Each may be mixed with {others}, too, whose "
+            "layers are not known: linear effects cannot be told from the mixing",
+            accounts_for=(_BENT,),
+        )
+    return replace(
+        full,
+        text=f"{full.text}. This is seen of {known}; that {others} is in the last layer holds if "
+        "it is no linear effect or cause of the others, which cannot be seen",
         accounts_for=(_BENT,),
     )
 
