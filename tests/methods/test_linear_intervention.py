@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -323,19 +323,29 @@ def fitted_quietly(data: Any, **options: Any) -> Any:
 
 
 class TestLayersOfLatentsWithoutAnIntervention:
+    OPTIONS: ClassVar[dict[str, Any]] = {"n_latents": 3, "graph": "chain", "intervened": [0]}
+
     def test_nonlinear_mechanisms_show_them(self):
         """No check fails, and what is said of layers and edges is true."""
-        data: Any = world(
-            n_latents=4, n_samples=5000, mechanism="quadratic", intervened=[0, 1], random_state=8
-        )
-        model: Any = fitted(data, n_latents=4)
+        data: Any = world(**self.OPTIONS, mechanism="quadratic")
+        model: Any = fitted(data, n_latents=3)
         result = model.result_
         assert (result.guarantee.latents, result.guarantee.graph) == ("layers", "layers")
-        assert "no environment intervenes on z2, z3" in result.guarantee.text
+        assert "no environment intervenes on z1, z2" in result.guarantee.text
         assert not result.failed_checks
-        scores = evaluate(model, data.subset(data.y == 0), ["layer_recovery", "mcc_latent_1"])
+        scores = evaluate(
+            model, data.subset(data.y == 0), ["layer_recovery", "mcc_latent_1", "shd"]
+        )
         assert scores["layer_recovery"] > 0.99
         assert scores["mcc_latent_1"] > 0.99
+        assert scores["shd"] == 0
+
+    def test_one_linear_mechanism_hides_them(self):
+        """What is linear in z1 may be part of z2."""
+        data: Any = world(**self.OPTIONS, mechanism=["quadratic", "quadratic", "linear"])
+        with pytest.warns(AssumptionWarning, match="no nonlinear effect was seen of or on"):
+            result = fitted(data, n_latents=3).result_
+        assert (result.guarantee.latents, result.guarantee.graph) == ("span", "none")
 
     def test_linear_mechanisms_do_not(self):
         data: Any = world(intervened=[0, 1])

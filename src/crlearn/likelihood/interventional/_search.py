@@ -521,19 +521,19 @@ def fit_nonlinear(
         if at_the_end != best.graph:
             other = absorbed(model, some, _climbed(model, best.H, at_the_end, [best]))
             best = max(best, other, key=lambda fit: fit.score)
-        for H in turned(best):
-            other = absorbed(model, some, _climbed(model, H, None, [best]))
-            best = max(best, other, key=lambda fit: fit.score)
         advance(f"score {best.score:.0f}")
         if unknown_targets:
             model, best = revised_targets(model, best)
             advance(f"score {best.score:.0f}")
         if sum(map(len, rows)) > model.n_rows:
-            more = _part(rows, _ROWS_TO_REVISE)
-            revised = SelectedModel(more, model.pool, hard=hard)
-            start = absorbed(revised, more, revised.refitted(best, best.graph))
-            climbed = absorbed(revised, more, climb(revised, start, n_tried=5))
+            some = _part(rows, _ROWS_TO_REVISE)
+            model = SelectedModel(some, model.pool, hard=hard)
+            start = absorbed(model, some, model.refitted(best, best.graph))
+            climbed = absorbed(model, some, climb(model, start, n_tried=5))
             best = max(climbed, start, key=lambda fit: fit.score)
+        for H in turned(best):
+            other = absorbed(model, some, _climbed(model, H, None, [best]))
+            best = max(best, other, key=lambda fit: fit.score)
         advance("all rows")
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
         H = whole.fitted(best.H, best.graph).H
