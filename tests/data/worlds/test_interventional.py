@@ -4,6 +4,8 @@
 # pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
