@@ -412,7 +412,7 @@ def seen_by_many(n: int = 800) -> Any:
 
 def two_gaussian_noises_beside_another() -> Any:
     rng = np.random.default_rng(0)
-    cause, noise = rng.laplace(size=1500), rng.normal(size=(1500, 2))
+    cause, noise = rng.laplace(size=3000), rng.normal(size=(3000, 2))
     X = np.column_stack([cause, cause**2 + noise[:, 0], 2 * np.abs(cause) + noise[:, 1]])
     return ObservationalCRL(3, n_starts=2, random_state=0).fit(X)
 
