@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,8 @@ def world() -> Dataset:
 @pytest.fixture(scope="module")
 def images(world: Dataset) -> np.ndarray:
     assert world.truth is not None
-    return world.X.reshape(len(world.X), *world.truth.mixing.image_shape)
+    mixing: Any = world.truth.mixing
+    return world.X.reshape(len(world.X), *mixing.image_shape)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,8 @@ def model(world: Dataset, images: np.ndarray) -> OnImageCodes:
 
 
 def test_the_method_sees_the_codes_and_nothing_else(model: OnImageCodes, images: np.ndarray):
-    codes = model.result_.encoder.first(images)
+    encoder: Any = model.result_.encoder
+    codes = encoder.first(images)
     alone = PCABaseline(4, random_state=0).fit(codes)
     found = model.transform(images)
     assert found.shape == (len(images), 4)
