@@ -18,8 +18,9 @@ def world() -> Dataset:
 
 @pytest.fixture(scope="module")
 def images(world: Dataset) -> np.ndarray:
-    truth: Any = world.truth
-    return world.X.reshape(len(world.X), *truth.mixing.image_shape)
+    assert world.truth is not None
+    mixing: Any = world.truth.mixing
+    return world.X.reshape(len(world.X), *mixing.image_shape)
 
 
 @pytest.fixture(scope="module")
