@@ -22,7 +22,8 @@ def test_they_are_found_by_their_own_names(name: str):
 @pytest.mark.parametrize("name", sorted({*methods.ESTIMATORS, *published.ESTIMATORS} - {"IVAE"}))
 def test_what_belongs_to_the_one_cannot_be_given_to_the_other(name: str):
     parameters = ESTIMATORS[name]().get_params()
-    shared = {"n_latents", "outliers", "random_state", "checkpoint"}
+    which_rows_count = {"outliers", "environment_weights"}
+    shared = {"n_latents", "random_state", "checkpoint"} | which_rows_count
     assert len(parameters.keys() - shared) <= 8
     assert "estimator" not in parameters
     assert ("scores" in parameters) == (name in SCORE_BASED)

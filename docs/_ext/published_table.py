@@ -233,7 +233,7 @@ def opening(studies: Sequence[Published], pages: Mapping[str, str]) -> str:
         Addresses of the pages of those that are stored.
     """
     said = counts(studies)
-    parts = [TITLE, "", f"{said[0].upper()}{said[1:]}. {LINE}", ""]
+    parts = [TITLE, "", f"{said[:1].upper()}{said[1:]}{'. ' if said else ''}{LINE}", ""]
     for paper, title in PAPERS.items():
         if own := [study for study in studies if study.paper == paper]:
             parts.append(_part(title, own, pages))

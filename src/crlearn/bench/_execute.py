@@ -22,7 +22,7 @@ from crlearn.base import without_effects_of
 from crlearn.bench import _code
 from crlearn.bench._plan import FROM_THE_DATA, Cell, Run, find_method
 from crlearn.bench._references import truth_parameters
-from crlearn.bench._wrong import wrong_graphs
+from crlearn.bench._wrong import WRONG, wrong_graphs
 from crlearn.config import config_context
 from crlearn.data import WORLDS, Dataset
 from crlearn.exceptions import CorruptFileError, DivergenceError
@@ -204,12 +204,16 @@ def _frozen(parameters: Mapping[str, Any]) -> str:
     return json.dumps(parameters, sort_keys=True)
 
 
+def _asks_for_a_wrong_graph(run: Run) -> bool:
+    return any(isinstance(value, str) and value in WRONG for value in run.cell.parameters.values())
+
+
 def _model(run: Run, world: Dataset) -> Any:
     known = {
         "$known_targets": world.known_targets,
         "$targets_without_doses": None if world.known_targets is None else world.known_targets != 0,
         "$known_graph": _graph_of(world),
-        **wrong_graphs(world),
+        **(wrong_graphs(world) if _asks_for_a_wrong_graph(run) else {}),
         "$true_encoder": _encoder_of(world),
         **({} if world.truth is None else truth_parameters(world.truth)),
     }

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BoolMatrix = NDArray[np.bool_]
 
+WRONG = ("$graph_less_an_edge", "$graph_with_a_reversed_edge")
+
 
 def wrong_graphs(world: Dataset) -> Mapping[str, BoolMatrix | None]:
     """Return the true graph without an edge and with one turned around; None without edges."""
@@ -31,7 +33,7 @@ def wrong_graphs(world: Dataset) -> Mapping[str, BoolMatrix | None]:
         less[edge] = False
         turned = less.copy()
         turned[edge[::-1]] = True
-    return {"$graph_less_an_edge": less, "$graph_with_a_reversed_edge": turned}
+    return dict(zip(WRONG, (less, turned), strict=True))
 
 
 def _edge_that_shows(world: Dataset) -> tuple[int, int] | None:

@@ -105,7 +105,7 @@ def guarantee_of(
             f"{about_covered}; no environment intervenes on {hidden}: each is recovered up to a "
             "mixture with its layer and the layers upstream, and which latents are in which layer, "
             f"if noise is {noise} and every mechanism is nonlinear along every direction of the "
-            "parents, which they were seen to be"
+            "parents, which those of this answer were seen to be"
         )
         mixed = [group for group in groups_of(fit, covered) if len(group) > 1]
         for group in mixed:

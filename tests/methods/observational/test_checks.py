@@ -89,7 +89,7 @@ def test_a_latent_that_stands_alone_is_named():
     found = of_edges((0, 1), p_values=[0, 0, 0])
     (check,) = directions_check(found)
     assert check.passed is None
-    assert check.detail.startswith("z2 has no nonlinear effect and is none")
+    assert check.detail.startswith("no nonlinear effect on or of z2,")
     left = of_tied_latents(FULL, found).given([check])
     assert (left.latents, left.graph) == ("layers", "layers")
     assert "This is seen of z0, z1; that z2 is in the last layer holds if" in left.text

@@ -87,7 +87,7 @@ class TestTheLikelihood:
             assert result.details["straight_p_values"].max() < 1e-3
         else:
             assert check.passed is None
-            assert "z2 has no nonlinear effect" in check.detail
+            assert "no nonlinear effect on or of z2" in check.detail
             assert "This is seen of z0, z1; that z2 is in the last layer" in result.guarantee.text
             assert abs(correlation(model.noises(rows)[:, 0], NOISE[:, 0])) > 0.99
 

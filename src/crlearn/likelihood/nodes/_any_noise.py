@@ -383,7 +383,8 @@ class AnyNoiseModel:
         if self.linear or not parents:
             return LinearBasis(len(parents))
         some = z[:: -(-len(z) // ROWS_FOR_THE_FORM)]
-        return Basis.plain(len(parents)).fitted_to([(some[:, list(parents)], some[:, j])])
+        child = some[:, j] + H[j] @ self._mean  # from its own origin
+        return Basis.plain(len(parents)).fitted_to_squares(some[:, list(parents)], child)
 
     def _selections(self, basis: Basis | LinearBasis) -> list[tuple[IntMatrix, int]]:
         """Return the sets of features that a mechanism may consist of, and their parameters."""

@@ -27,9 +27,9 @@ _SMALLEST_ROOT = 0.05
 RIDGE = 1e-6  # of the mean square of a feature
 BLOCK = 2048  # rows whose features stay in the cache
 ROWS_FOR_THE_FORM = 64 * BLOCK  # of a pool: their features are kept while it is fitted
-# Turns gain less than the last one did, by five times or more where there is a root; one that gains
-# less than a nat is the last.
-_TURNS_OF_THE_FORM, _LEAST_GAIN_OF_A_FORM = 5, 1.0
+# Turns gain less than the last one did, by five times or more where there is a root. One that gains
+# less than this (nats) is not taken: where no root is needed it is rounding that decides.
+_TURNS_OF_THE_FORM, _LEAST_GAIN_OF_A_FORM = 5, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +118,22 @@ class Basis:
         """Fit the form to blocks of parents and children (`FormFit`)."""
         return FormFit.of(self, rows).basis  # type: ignore[return-value]
 
+    def fitted_to_squares(self, parents: Matrix, child: Matrix) -> Self:
+        """Fit the form to the squares of the child: E[z^2 | t] = f(t)^2 + noise variance.
+
+        The child is counted from its own origin. One linear regression, which moves smoothly with
+        the rows, as fits need that draw rows anew; the noise stays in the form, and a line beside
+        the root does harm.
+        """
+        upper = np.triu_indices(self.n_parents + 1)
+        with_one = _with_one(parents)
+        products = with_one[:, upper[0]] * with_one[:, upper[1]]
+        gram = products.T @ products
+        gram = gram + RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
+        form = np.zeros((self.n_parents + 1,) * 2)
+        form[upper] = np.linalg.solve(gram, products.T @ child**2)
+        return replace(self, form=((form + form.T) / 2).astype(np.float32))
+
     def root(self, products: Matrix) -> Matrix:
         """Return the root of the form, from products of one and the parents."""
         weights = 2 * self.form - np.diag(np.diag(self.form))
@@ -175,10 +191,9 @@ class FormFit:
         for _ in range(_TURNS_OF_THE_FORM):
             turned = fit._turned()
             gain = 0.5 * fit.n_rows * np.log(fit.variance / turned.variance)
-            if gain > 0:
-                fit = turned
             if gain < _LEAST_GAIN_OF_A_FORM:
                 break
+            fit = turned
         return fit
 
     @classmethod

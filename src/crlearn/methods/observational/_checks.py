@@ -92,7 +92,7 @@ def directions_check(fit: Fit) -> tuple[Check, ...]:
         said = f"along some direction no bend is seen in the mechanisms of {_listed(straight)}"
         return (Check(_BENT, False, f"{said}: {_listed(~tied)} may be in any layer"),)
     if not tied.all() and len(tied) > 1:
-        said = f"{_listed(~tied)} has no nonlinear effect and is none: a linear one cannot be seen"
+        said = f"no nonlinear effect on or of {_listed(~tied)}, and linear ones cannot be seen"
         return (Check(_BENT, None, said),)
     if p_values is None:
         return (Check(_BENT, True, "every latent has an edge, and linear effects make none"),)
