@@ -246,7 +246,7 @@ def _part(title: str, studies: Sequence[Published], pages: Mapping[str, str]) ->
     others = [study.study for study in studies if not study.lines]
     parts = [
         '<details class="published">',
-        f"<summary><strong>{title}</strong><br>{said[0].upper()}{said[1:]}</summary>",
+        f"<summary><strong>{title}</strong><br>{said[:1].upper()}{said[1:]}</summary>",
         "",
         *(study.to_markdown(pages.get(study.study.name)) for study in printed),
     ]
