@@ -131,6 +131,10 @@ class TestSoftInterventions:
         assert (some.latents, some.graph) == ("parents", "closure")
         assert "edges to c stand for ancestors" in some.text
 
+    def test_without_an_edge_nothing_was_seen(self):
+        empty = Fit(np.eye(2), ((), ()), 0.0, straight_p_values=np.zeros(2))
+        assert soft_guarantee(self.LINEAR, empty, None) is self.LINEAR
+
     def test_it_stays_where_none_was_tested_or_none_does(self):
         for fit in (self.fit(), self.fit(1, 1, 1, 1)):
             assert soft_guarantee(self.LINEAR, fit, None) is self.LINEAR

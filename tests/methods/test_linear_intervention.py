@@ -306,7 +306,7 @@ class TestHeldLatents:
             fitted(data, reference=1)
         X = data.X.copy()
         X[data.y == 2] = X[data.y == 2][0]
-        with pytest.raises(ValueError, match=r"In environment 2 .* rows are alike: 1 is distinct"):
+        with pytest.raises(ValueError, match="In environment 2 no latent varies"):
             fitted(Dataset(X, data.y))
         twice = world(intervention="do", intervened=[0, 1, 1])
         with pytest.raises(ValueError, match="Environments 2 and 3 hold the same latent"):

@@ -10,7 +10,7 @@ from crlearn.data import Intervention, make_linear_interventional, simulate
 from crlearn.exceptions import AssumptionWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::crlearn.exceptions.AssumptionWarning")
-BOTH = {1: "gene", 2: "gene"}
+BOTH: Any = {1: "gene", 2: "gene"}
 
 
 def pair(*interventions: Any, mechanism: str = "linear", measurement_noise: float = 0.0) -> Any:
@@ -118,3 +118,34 @@ def test_noise_and_different_held_latents_are_refused():
         fitted(pair(*VARIANCES, measurement_noise=0.1))
     with pytest.raises(ValueError, match="different latents are held at values"):
         fitted(pair(do(2, 1.0), do(1, 1.0)))
+
+
+def test_environments_that_hardly_overlap_leave_the_check_open():
+    """Where no row could be of either, nothing shows whether other latents differ as well."""
+    model = fitted(pair(hard(mean=0.0), hard(mean=60.0)))
+    (check,) = (c for c in model.result_.checks if c.name == "environments differ in one latent")
+    assert check.passed is None
+    assert "rows could be of either environment" in check.detail
+    assert model.result_.guarantee.latents == "none"
+
+
+def test_one_latent():
+    rng = np.random.default_rng(0)
+    z = np.concatenate([rng.normal(size=500), 3 * rng.normal(size=500)])
+    model = LinearInterventionCRL(targets=BOTH).fit(z[:, None] * [1, 2], np.repeat([1, 2], 500))
+    assert abs(np.corrcoef(z, model.transform(z[:, None] * [1, 2])[:, 0])[0, 1]) > 0.9999
+
+
+def test_environments_that_are_alike_are_named():
+    world = pair(hard(), hard())
+    labels = np.where(world.y == 1, "a", "b")
+    model = LinearInterventionCRL(targets={"a": "gene", "b": "gene"}).fit(world.X, labels)
+    (check,) = (c for c in model.result_.checks if c.name == "interventions are visible")
+    assert check.detail.endswith(": b")
+
+
+def test_a_reference_without_a_target_is_one():
+    world: Any = make_linear_interventional(2, 4, 300, random_state=0)
+    targets: Any = {0: None, 1: "A", 2: "B"}
+    model = LinearInterventionCRL(targets=targets, random_state=0).fit(world.X, world.y)
+    assert model.result_.names == ("A", "B")

@@ -176,6 +176,11 @@ def _flat_directions(rows: Matrix) -> Matrix:
 
 
 def _refuse_few_rows(rows: Matrix, n_varying: int, label: Any) -> None:
+    if not n_varying:
+        raise ValueError(
+            f"In environment {label} no latent varies: its {len(rows)} rows are one. If all of "
+            "them are held at values, that shows no row of any: leave this environment out."
+        )
     n_distinct = len(np.unique(rows.round(_DECIMALS), axis=0))
     if n_distinct <= n_varying + 1:
         raise ValueError(

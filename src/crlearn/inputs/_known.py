@@ -253,7 +253,8 @@ def _without_doses(latents: Any, label: Any) -> Any:
         raise ValueError(
             "The 'targets' of an environment can have doses with interventions='shift' only, where "
             f"they multiply what an intervention adds. Got {dict(latents)!r} for environment "
-            f"{label!r}; give the latents alone, or set interventions='shift'."
+            f"{label!r}; give the latents alone, or take "
+            "EmpiricalBayesCRL with interventions='shift'."
         )
     return latents
 

@@ -59,7 +59,7 @@ def soft_guarantee(linear: Guarantee, fit: Fit, names: Sequence[str] | None) -> 
         Of the latents; None: z0, z1, ...
     """
     told = _tells_parents_apart(fit)
-    if not told.any():
+    if not told.any() or not fit.adjacency.any():  # without parents there is nothing to tell
         return linear
     if told.all():
         return Guarantee(

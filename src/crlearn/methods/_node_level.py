@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
+from crlearn.base import counted
 from crlearn.inputs import (
     Environments,
     Held,
@@ -38,6 +39,7 @@ from crlearn.result import Check, Guarantee, LinearDecoder, Result
 Matrix = NDArray[np.floating]
 
 _ALONE = "every latent is intervened on"
+_ROWS_FOR_A_DEGREE = 10  # of freedom: with fewer a statistic is no chi-square; a rule of thumb
 GUARANTEE = Guarantee(
     latents="span",
     graph="none",
@@ -52,7 +54,7 @@ def is_pair(
 ) -> bool:
     """Whether two environments intervene on one latent; no other targets of a reference go."""
     labels = environments.labels[reference_first(environments)].tolist()
-    if targets is None or labels[0] not in targets:
+    if targets is None or targets.get(labels[0]) is None:
         return False
     alike = all(label in targets and targets[label] == targets[labels[0]] for label in labels)
     if hard and len(labels) == 2 and alike:
@@ -75,7 +77,7 @@ def node_level_crl(
     seed: int = 0,
 ) -> Result:
     """Recover the latent that both environments intervene on; see the module's text."""
-    signal = read_signal(X, environments, n_latents, 1, noise)
+    signal = read_signal(X, environments, counted(n_latents), 1, noise)
     if signal.noise is not None:
         raise ValueError(
             "Between two environments that intervene on the same latent, measurement noise cannot "
@@ -109,7 +111,9 @@ def node_level_crl(
             *signal.checks,
             Check(_ALONE, n == 1, f"latents without an intervention: {others or 'none'}"),
             check_environment_sizes(environments, n),
-            visibility_check(Moments.of(held.widened(rows, np.random.default_rng(seed))), order),
+            visibility_check(
+                Moments.of(held.widened(rows, np.random.default_rng(seed))), environments.labels
+            ),
             check,
         ),
         details=dict(signal.details),
@@ -117,8 +121,16 @@ def node_level_crl(
 
 
 def _single(found: OneDirection) -> Check:
+    name = "environments differ in one latent"
+    if found.p_value >= FITS and found.overlap < _ROWS_FOR_A_DEGREE * found.freedom:
+        return Check(
+            name,
+            None,
+            f"only {found.overlap:.0f} rows could be of either environment, too few to see whether "
+            "other directions tell them apart as well; choose environments that overlap",
+        )
     return Check(
-        "environments differ in one latent",
+        name,
         found.p_value >= FITS,
         "whether other directions tell them apart as well: score statistic "
         f"{found.statistic:.0f} with {found.freedom} degrees of freedom, p = {found.p_value:.2g}",

@@ -96,7 +96,8 @@ def matching_degree(rank: int, n_latents: int | None) -> tuple[int, int]:
     raise IdentifiabilityError(
         "Features of a polynomial mixing of degree 2 or 3 must span as many directions as latents "
         f"have monomials: {wanted}. They span {rank}. A linear mixing needs no reduction; "
-        "measurement noise fills more directions, and has to be taken off first."
+        "measurement noise, and rounding to single precision, fill more directions: take noise off "
+        "first, and give X in double precision."
     )
 
 

@@ -9,7 +9,12 @@ from sklearn.decomposition import PCA
 
 from crlearn import EmpiricalBayesCRL, GaussianPriorCRL, load
 from crlearn.bench import ExactPosterior
-from crlearn.data import Intervention, make_multi_domain, make_world
+from crlearn.data import (
+    Intervention,
+    make_linear_interventional,
+    make_multi_domain,
+    make_world,
+)
 from crlearn.exceptions import AssumptionWarning
 from crlearn.methods import gaussian_prior_crl
 
@@ -225,6 +230,14 @@ class TestRefusals:
     def test_targets_without_a_graph(self, domains: Any):
         self.refused(domains, "so that 'graph' has to be given too", graph=None)
 
+    def test_a_graph_without_targets(self, domains: Any):
+        with pytest.raises(ValueError, match="'graph' tells latents apart together with 'targets'"):
+            GaussianPriorCRL(graph=np.zeros((3, 3))).fit(domains.X, domains.y)
+
+    def test_behind_networks_latents_are_not_counted(self, domains: Any):
+        with pytest.raises(ValueError, match="Set 'n_latents', or 'graph'"):
+            GaussianPriorCRL(mixing="nonlinear").fit(domains.X, domains.y)
+
     def test_small_environments(self, domains: Any):
         few = np.concatenate([np.flatnonzero(domains.y < 3), np.flatnonzero(domains.y == 3)[:2]])
         with pytest.raises(ValueError, match=r"needs more than 3 rows.*Too few are in: 3"):
@@ -234,6 +247,16 @@ class TestRefusals:
 def test_a_prior_that_the_data_contradict_warns(domains: Any):
     with pytest.warns(AssumptionWarning, match="each environment is explained: fails"):
         with_known(domains, prior="normal").fit(domains.X, domains.y)
+
+
+@quiet
+@pytest.mark.parametrize("prior", PRIORS)
+def test_environments_that_do_not_vary_along_some_direction(prior: str):
+    world = make_linear_interventional(3, 6, 400, intervention="do", random_state=0)
+    result = GaussianPriorCRL(3, prior=prior, random_state=0).fit(world.X, world.y).result_
+    assert {"each environment is explained", "latents are Gaussian"} & {
+        check.name for check in result.checks
+    }
 
 
 def test_the_function_behind_it_is_public():

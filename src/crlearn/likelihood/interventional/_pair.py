@@ -55,12 +55,15 @@ class OneDirection:
         Of the encoder, ``(n,)``.
     statistic, freedom, p_value
         Of the test that they differ along no other one.
+    overlap
+        Number of rows that could be of either environment: the test rests on these.
     """
 
     row: Vector
     statistic: float
     freedom: int
     p_value: float
+    overlap: float
 
 
 def one_direction(rows: Sequence[Matrix], rng: np.random.Generator) -> OneDirection:
@@ -129,7 +132,8 @@ class _Ratio:
         kept = values > _RANK * np.trace(information)
         scores = (left @ others @ axes)[kept] / np.sqrt(len(self.x) * values[kept])
         statistic, freedom = float(scores @ scores), int(kept.sum())
-        return OneDirection(at.row, statistic, freedom, float(chi2.sf(statistic, max(freedom, 1))))
+        p_value = float(chi2.sf(statistic, max(freedom, 1)))
+        return OneDirection(at.row, statistic, freedom, p_value, overlap=4 * float(weights.sum()))
 
     def _stepped(self, at: _Point, free: bool) -> _Point:
         tangent, left, weights = self._linearised(at, free)
@@ -172,7 +176,8 @@ def _features(z: Vector) -> tuple[Matrix, Matrix]:
 
 def _starts(rows: Sequence[Matrix], rng: np.random.Generator) -> Iterator[Vector]:
     """Yield the directions in which precisions differ, that of the means, and random ones."""
-    precisions = np.linalg.inv([np.cov(each.T, bias=True) for each in rows])
+    n = rows[0].shape[1]
+    precisions = np.linalg.inv([np.cov(each.T, bias=True).reshape(n, n) for each in rows])
     yield from np.linalg.eigh(precisions[1] - precisions[0])[1].T
     yield precisions.mean(axis=0) @ (rows[1].mean(axis=0) - rows[0].mean(axis=0))
-    yield from rng.standard_normal((_RANDOM_STARTS, rows[0].shape[1]))
+    yield from rng.standard_normal((_RANDOM_STARTS, n))

@@ -209,8 +209,8 @@ def rotate(
     if not orthogonal and not domains.hard:
         raise IdentifiabilityError(
             "Columns of the mixing that are not orthogonal can be told from hard interventions "
-            "only: others leave latents mixed with their parents (Varici et al., 2025). Set "
-            "mixing='orthogonal', or interventions='hard' if they cut latents off their parents."
+            "only, which cut latents off their parents: soft ones and shifts leave latents mixed "
+            "with these (Varici et al., 2025). Set mixing='orthogonal'."
         )
     if not orthogonal and not len(domains.observational):
         raise IdentifiabilityError(

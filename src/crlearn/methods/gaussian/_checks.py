@@ -10,10 +10,11 @@ from scipy.stats import chi2, norm
 
 from crlearn.methods.structural._checks import LARGEST_LOSS
 from crlearn.result import Check
-from crlearn.variational import Components, covariance_of
+from crlearn.variational import Components, covariance_of, without_noise
 
 Matrix = NDArray[np.floating]
 
+_LEAST_VARIANCE = 1e-9  # relative to the largest, in which a shape can be seen
 _LEVEL = 1e-3  # of all tests of a fit together
 _TOO_FEW = "no environment has enough rows to tell"
 
@@ -38,7 +39,7 @@ def explained_check(
     gaussians = Components(
         np.array([np.log(counts / counts.sum())] * len(large)) if alike else own,
         np.array([part.mean(axis=0) for part in parts]),
-        np.array([covariance_of(part) - noise for part in parts]),
+        np.array([without_noise(covariance_of(part), noise) for part in parts]),
     )
     for k, (e, part) in enumerate(zip(large, parts, strict=True)):
         there, here = np.full(len(part), k), np.full(len(part), e)
@@ -85,10 +86,14 @@ def _large(codes: NDArray[np.integer], labels: Any, n: int) -> list[int]:
 
 
 def _p_value(rows: Matrix) -> float:
-    """Return the smaller p-value of skewness and kurtosis, for two tests."""
-    n_rows, n = rows.shape
-    centred = rows - rows.mean(axis=0)
-    standard = centred @ np.linalg.inv(np.linalg.cholesky(covariance_of(rows))).T
+    """Return the smaller p-value of skewness and kurtosis, for two tests.
+
+    Directions in which nothing varies have no shape.
+    """
+    variances, axes = np.linalg.eigh(covariance_of(rows))
+    varying = variances > _LEAST_VARIANCE * variances.max()
+    n_rows, n = len(rows), int(varying.sum())
+    standard = (rows - rows.mean(axis=0)) @ (axes[:, varying] / np.sqrt(variances[varying]))
     pairs = (standard[:, :, None] * standard[:, None, :]).reshape(n_rows, -1)
     skewness = ((standard.T @ pairs / n_rows) ** 2).sum() * n_rows / 6
     kurtosis = ((standard**2).sum(axis=1) ** 2).mean() - n * (n + 2)

@@ -370,9 +370,19 @@ class GaussianPriorCRL(DenoisingCRL):
             if graph is None:
                 raise ValueError(NO_GRAPH)
             known = read_domains(graph, self.targets, environments, names_of_nodes(self.graph))
+        elif graph is not None:
+            raise ValueError(
+                "'graph' tells latents apart together with 'targets' only, which were not given. "
+                "Set both, or neither."
+            )
         n_latents = counted(self.n_latents) if graph is None else len(graph)
         name = cast(GaussianName, self.prior)
         if self.mixing == "nonlinear":
+            if n_latents == "auto":
+                raise ValueError(
+                    "With mixing='nonlinear' the number of latents cannot be counted. Set "
+                    "'n_latents', or 'graph' and 'targets'."
+                )
             return structural_prior_crl(
                 X,
                 environments,
