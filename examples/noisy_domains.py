@@ -57,8 +57,8 @@ plt.show()
 # %%
 # What denoising is worth
 # -----------------------
-# The same latents without it, with all edges that the causal order allows, and with the graph: edges
-# too many cost nothing.
+# The same latents without it, with all edges that the causal order allows, and with the graph:
+# edges too many cost nothing.
 for structure in ("none", "full", "graph"):
     other = EmpiricalBayesCRL(
         graph=graph, targets=targets, structure=structure, random_state=0
