@@ -70,14 +70,19 @@ def soft_guarantee(linear: Guarantee, fit: Fit, names: Sequence[str] | None) -> 
             "environments change mechanisms as said, and mechanisms are nonlinear along every "
             "direction of the parents, which those of this answer were seen to be",
         )
-    doubtful = [f"z{j}" if names is None else names[j] for j in np.flatnonzero(~told).tolist()]
-    whose, own = (", ".join(doubtful), "their" if len(doubtful) > 1 else "its")
+    doubtful = np.flatnonzero(~told)
+    whose, own = listed(doubtful, names), "their" if len(doubtful) > 1 else "its"
     return Guarantee(
         latents=linear.latents,
         graph=linear.graph,
         text=f"{linear.text}; edges to {whose} stand for ancestors, as along some direction of "
         f"{own} parents no nonlinear effect was seen; edges to other latents are exact",
     )
+
+
+def listed(which: Sequence[int] | NDArray[np.intp], names: Sequence[str] | None) -> str:
+    """Return the names of some latents, as a text."""
+    return ", ".join(f"z{j}" if names is None else names[j] for j in which)
 
 
 def blamed(mechanisms: Mechanisms, signal: Signal) -> Mechanisms:

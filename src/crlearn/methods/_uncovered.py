@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.likelihood import FITS, Fit
+from crlearn.methods._interventional import listed
 from crlearn.result import Check, Guarantee
 
 BoolMatrix = NDArray[np.bool_]
@@ -97,7 +98,7 @@ def guarantee_of(
     """
     if covered.all():
         return full
-    hidden = _listed(np.flatnonzero(~covered), names)
+    hidden = listed(np.flatnonzero(~covered), names)
     about_covered = f"for the latents that were intervened on: {full.text}"
     if shows_layers(fit, covered):
         noise = "additive" if fit.any_noise else "additive and Gaussian"
@@ -109,7 +110,7 @@ def guarantee_of(
         )
         mixed = [group for group in groups_of(fit, covered) if len(group) > 1]
         for group in mixed:
-            text += f"; edges to {_listed(group, names)} are those to any of them"
+            text += f"; edges to {listed(group, names)} are those to any of them"
         return Guarantee(latents="layers", graph="layers", text=text)
     return Guarantee(
         latents="span",
@@ -125,7 +126,7 @@ def coverage_check(fit: Fit, covered: NDArray[np.bool_], names: Sequence[str] | 
     """Check that every latent is intervened on, or placed by mechanisms that were seen to bend."""
     if covered.all():
         return Check(COVERAGE, True, "latents without an intervention: none")
-    detail = f"latents without an intervention: {_listed(np.flatnonzero(~covered), names)}"
+    detail = f"latents without an intervention: {listed(np.flatnonzero(~covered), names)}"
     obstacle = _obstacle(fit, covered, names)
     if not obstacle:
         return Check(COVERAGE, True, f"{detail}; every mechanism was seen to be nonlinear")
@@ -140,13 +141,9 @@ def _obstacle(fit: Fit, covered: NDArray[np.bool_], names: Sequence[str] | None)
     if len(straight):
         return (
             "along some direction of the parents no nonlinear effect was seen on "
-            f"{_listed(straight, names)}"
+            f"{listed(straight, names)}"
         )
     apart = ~covered & ~fit.adjacency.any(axis=0) & ~fit.adjacency.any(axis=1)
     if apart.any():
-        return f"no nonlinear effect was seen of or on {_listed(np.flatnonzero(apart), names)}"
+        return f"no nonlinear effect was seen of or on {listed(np.flatnonzero(apart), names)}"
     return ""
-
-
-def _listed(which: Sequence[int] | NDArray[np.intp], names: Sequence[str] | None) -> str:
-    return ", ".join(f"z{j}" if names is None else names[j] for j in which)
