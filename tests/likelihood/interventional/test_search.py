@@ -13,6 +13,7 @@ from crlearn.likelihood import FITS, Fit, Moments, fit_interventional, pools_of
 from crlearn.likelihood._fit import Dependence
 from crlearn.likelihood.interventional import _search
 from crlearn.likelihood.interventional._search import (
+    Start,
     _nonlinear_with_any_noise,
     _with_any_noise,
     fit_linear,
@@ -250,22 +251,30 @@ class TestNonlinear:
     def test_few_rows_then_more_then_all(self, monkeypatch: pytest.MonkeyPatch, n_rows: int):
         monkeypatch.setattr(_search, "_ROWS_TO_SEARCH", 1000)
         monkeypatch.setattr(_search, "_ROWS_TO_REVISE", 2000)
-        starts = [(near(0.05), EMPTY), (near(0.05), None)]
-        found = fit_nonlinear(bent(n_rows), POOL, starts, hard=True)
+        starts = [Start(near(0.05), POOL, EMPTY), Start(near(0.05), POOL)]
+        found = fit_nonlinear(bent(n_rows), starts, hard=True)
         assert found.graph == CHAIN
         assert found.mechanisms == "nonlinear"
         assert (found.pool == POOL).all()
         np.testing.assert_allclose(mixture(found.H), np.eye(3), atol=0.1)
 
     def test_competing_structures_are_kept(self):
-        found = fit_nonlinear(bent(800), POOL, [(TRUTH, EMPTY)], hard=True)
+        found = fit_nonlinear(bent(800), [Start(TRUTH, POOL, EMPTY)], hard=True)
         assert found.alternatives
         assert max(other.score for other in found.alternatives) < found.score
 
     def test_unknown_targets_are_revised(self):
         wrong = POOL.copy()
         wrong[2] = [0, 0, 1, 1]
-        found = fit_nonlinear(bent(1500), wrong, [(TRUTH, CHAIN)], hard=True, unknown_targets=True)
+        start = Start(TRUTH, wrong, CHAIN)
+        found = fit_nonlinear(bent(1500), [start], hard=True, unknown_targets=True)
+        assert (found.pool == POOL).all()
+
+    def test_targets_of_the_best_start_are_taken(self):
+        wrong = POOL.copy()
+        wrong[2] = [0, 0, 1, 1]
+        starts = [Start(TRUTH, wrong, CHAIN), Start(TRUTH, POOL, CHAIN)]
+        found = fit_nonlinear(bent(1500), starts, hard=True)
         assert (found.pool == POOL).all()
 
 

@@ -12,7 +12,7 @@ from crlearn.graph import transitive_closure
 from crlearn.likelihood import Fit, Moments
 from crlearn.likelihood.interventional._edges import prune
 from crlearn.likelihood.nodes._linear import LinearModel
-from crlearn.likelihood.targets import find_targets, in_causal_order
+from crlearn.likelihood.targets import competing_targets, find_targets, in_causal_order
 from crlearn.likelihood.targets._search import _Answer, _from_lattice, _insertions, _repaired
 from crlearn.metrics import match
 
@@ -44,6 +44,30 @@ def test_hard_interventions(seed: int, n_interventions: int):
     correlation = np.corrcoef(world.truth.Z.T, Z[:, order].T)[:N, N:]
     assert np.abs(np.diag(correlation)).min() > 0.999
     assert model.goodness_of_fit(fit).p_value > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_competing_targets_are_others_and_worse_than_the_right_ones(seed: int):
+    _, _, model, fit = solved(seed)
+    others = competing_targets(model, fit)
+    assert others
+    assert all((other.pool != model.pool).any(axis=1).sum() == 1 for other in others)
+    scores = [other.score for other in others]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] < fit.score
+
+
+def test_competing_targets_hold_the_right_ones_where_one_latent_has_wrong_ones():
+    _, _, model, fit = solved(0)
+    wrong = model.pool.copy()
+    e = next(
+        e
+        for e in range(1, wrong.shape[1])
+        if np.linalg.matrix_rank(wrong ^ (np.arange(wrong.size) == e).reshape(wrong.shape)) == N
+    )
+    wrong[0, e] ^= 1
+    others = competing_targets(replace(model, pool=wrong), fit)
+    assert (others[0].pool == model.pool).all()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,12 +74,16 @@ from crlearn.likelihood.search._orders import (
     best_graph_at,
     search_orders,
 )
-from crlearn.likelihood.targets import find_targets, in_causal_order, revised_targets
+from crlearn.likelihood.targets import (
+    competing_targets,
+    find_targets,
+    in_causal_order,
+    revised_targets,
+)
 from crlearn.progress import progress_bar
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
-Start = tuple[Matrix, Graph | None]  # an encoder, and its graph or None for the best one there
 
 _ATTEMPTS = 3  # before a linear fit is given up
 _LARGEST_FOR_ALL_GRAPHS = 6  # latents
@@ -87,6 +91,15 @@ _LARGEST_FOR_ALL_GRAPHS = 6  # latents
 _ROWS_TO_START, _ROWS_TO_SEARCH, _ROWS_TO_REVISE = 2_000, 5_000, 20_000
 _FULL_SHARES = 6
 _TURNS_OF_MEANS = 4  # in which encoder and means of environments are found
+_OTHER_TARGETS = 3  # sets of them that nonlinear mechanisms are tried with, if nobody knows them
+
+
+class Start(NamedTuple):
+    """An encoder with its targets, and its graph or None for the best one there."""
+
+    H: Matrix
+    pool: IntMatrix
+    graph: Graph | None = None
 
 
 def fit_interventional(
@@ -144,7 +157,7 @@ def fit_interventional(
         if noise is not None:
             rows = denoised(rows, noise)
         starts = _nonlinear_starts(model, linear, rng, unknown_targets=pool is None)
-        found = _nonlinear(rows, model.pool, starts, linear, pool is None, noise is None, hard)
+        found = _nonlinear(rows, starts, linear, pool is None, noise is None, hard)
         if not model.moments.free_means:
             found = _with_free_means(rows, found, linear, pool is None, noise is None, hard)
     free_means = found.free_means or model.moments.free_means
@@ -173,7 +186,6 @@ def _is_bent(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> bool:
 
 def _nonlinear(
     rows: Sequence[Matrix],
-    pool: IntMatrix,
     starts: Sequence[Start],
     linear: Fit,
     unknown_targets: bool,
@@ -181,10 +193,11 @@ def _nonlinear(
     hard: bool,
 ) -> Fit:
     """Fit nonlinear mechanisms, with densities of the noise where they pay, and test them."""
-    found = fit_nonlinear(rows, pool, starts, hard=hard, unknown_targets=unknown_targets)
+    found = fit_nonlinear(rows, starts, hard=hard, unknown_targets=unknown_targets)
+    assert found.pool is not None
+    all_covered = bool(found.pool.any(axis=1).all())
     if hard and exact:  # soft ones leave mixtures open, which densities would close without meaning
         found = _nonlinear_with_any_noise(rows, found, linear) or found
-    all_covered = bool(pool.any(axis=1).all())
     if exact and not (hard and all_covered):
         p_values = straight_p_values(rows, found, outside=not all_covered)
         found = replace(found, straight_p_values=p_values)
@@ -210,8 +223,8 @@ def _with_free_means(
         moved = [each - mean for each, mean in zip(part, means, strict=True)]
         share = shared.dependence.share
         for turns_left in reversed(range(_TURNS_OF_MEANS)):
-            starts: list[Start] = [(found.H, found.graph), (found.H, None)]
-            found = _nonlinear(moved, shared.pool, starts, linear, unknown_targets, exact, hard)
+            starts = [Start(found.H, shared.pool, found.graph), Start(found.H, shared.pool)]
+            found = _nonlinear(moved, starts, linear, unknown_targets, exact, hard)
             assert found.dependence is not None
             if found.dependence.p_value >= FITS:
                 break
@@ -477,19 +490,26 @@ def _with_any_noise(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> 
 def _nonlinear_starts(
     model: LinearModel, linear: Fit, rng: np.random.Generator, *, unknown_targets: bool
 ) -> list[Start]:
-    """Return the linear answer, and where targets are known the model without an order."""
+    """Return the linear answer, and where targets are known the model without an order.
+
+    Where they are unknown, mechanisms that are bent can make wrong ones the likeliest for linear
+    mechanisms: those that come next are tried, too.
+    """
     H = rows_inside(model, linear)
     known = linear.adjacency if model.hard else transitive_closure(linear.adjacency)
     graph = graph_of(known & model.covered & model.covered[:, None])
-    starts: list[Start] = [(H, graph), (H, None)]
+    starts = [Start(H, model.pool, graph), Start(H, model.pool)]
     if not unknown_targets:
-        starts.insert(1, (fit_without_order(model, rng), None))
+        starts.insert(1, Start(fit_without_order(model, rng), model.pool))
+        return starts
+    for other in competing_targets(model, linear)[:_OTHER_TARGETS]:
+        assert other.pool is not None
+        starts.append(Start(other.H, other.pool))
     return starts
 
 
 def fit_nonlinear(
     rows: Sequence[Matrix],
-    pool: IntMatrix,
     starts: Sequence[Start],
     *,
     hard: bool,
@@ -499,23 +519,26 @@ def fit_nonlinear(
 
     Parameters
     ----------
-    rows, pool, hard
+    rows, hard
         As for `fit_interventional`.
     starts
-        Encoders, each with a graph or None.
+        Where the search begins; with known targets, all have these.
     unknown_targets
-        Whether `pool` is a guess (0: not intervened on, 1: intervened on), which may be changed.
+        Whether those of the starts are guesses, which may be changed.
     """
     few, some = _part(rows, _ROWS_TO_START), _part(rows, _ROWS_TO_SEARCH)
-    sketch, model = (SelectedModel(part, pool, hard=hard) for part in (few, some))
+    sketch = SelectedModel(few, starts[0].pool, hard=hard)
     n_stages = len(starts) + 1 + unknown_targets + 2
     with progress_bar("Nonlinear mechanisms", n_stages) as advance:
         optima: list[Fit] = []
-        for H, graph in starts:
-            optima.append(_climbed(sketch, H, graph, optima))
+        for H, pool, graph in starts:
+            with_targets = sketch.with_pool(pool)
+            optima.append(_climbed(with_targets, H, graph, optima))
             advance(f"score {optima[-1].score:.0f}")
         optima = [absorbed(sketch, few, fit) for fit in optima]
         best = max(optima, key=lambda fit: fit.score)
+        assert best.pool is not None
+        model = SelectedModel(some, best.pool, hard=hard)
         best = absorbed(model, some, _climbed(model, best.H, best.graph))
         at_the_end = _graph_at(model, best.H)
         if at_the_end != best.graph:

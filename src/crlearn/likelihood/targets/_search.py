@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.graph import complete_graph
+from crlearn.graph import complete_graph, topological_order
 from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._newton import STEPS_OF_A_CHANGE
@@ -93,6 +93,16 @@ def find_targets(
             "are fewer latents than assumed."
         )
     return best.model, best.fit
+
+
+def competing_targets(model: LinearModel, fit: Fit) -> list[Fit]:
+    """Return fits with other targets for one latent, the likeliest first."""
+    order = topological_order(fit.adjacency)
+    answer = _Answer.fitted(model.moments, model.pool[order], fit.H[order])
+    H = answer.fit.H
+    changes = [(targets, H) for targets in _other_targets(answer)]
+    found = [each.fit for each in _fitted_changes(model.moments, changes)]
+    return sorted(found, key=lambda fit: -fit.score)
 
 
 def in_causal_order(fit: Fit) -> Fit:
@@ -189,18 +199,21 @@ def _repaired(answer: _Answer) -> _Answer:
         changes = [(targets, H) for targets in _other_targets(answer)]
         changes += [(answer.model.pool[order], H[order]) for order in _insertions(len(H))]
         changes = [change for change in changes if change[0].tobytes() not in seen]
-        changes = _lowest(changes, _values(moments, changes), 4 * _FITTED_CHANGES)
-        changes = _lowest(changes, _predicted(moments, changes), _FITTED_CHANGES)
-        seen.update(targets.tobytes() for targets, _ in changes)
-        found = [
-            _Answer.fitted(moments, *change, max_steps=STEPS_OF_A_CHANGE) for change in changes
-        ]
+        found = _fitted_changes(moments, changes)
+        seen.update(each.model.pool.tobytes() for each in found)
         best = min(found, key=_badness, default=answer)
         others += [each.fit for each in (answer, *found)]
         if best.fit.score <= answer.fit.score + LEAST_GAIN:
             kept = tuple(each for each in others if each is not answer.fit)
             return replace(answer, fit=replace(answer.fit, alternatives=kept))
         answer = best
+
+
+def _fitted_changes(moments: Moments, changes: list[_Change]) -> list[_Answer]:
+    """Fit the changes that promise most."""
+    changes = _lowest(changes, _values(moments, changes), 4 * _FITTED_CHANGES)
+    changes = _lowest(changes, _predicted(moments, changes), _FITTED_CHANGES)
+    return [_Answer.fitted(moments, *change, max_steps=STEPS_OF_A_CHANGE) for change in changes]
 
 
 def _lowest(changes: list[_Change], values: Matrix, n_kept: int) -> list[_Change]:
