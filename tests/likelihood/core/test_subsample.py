@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from crlearn.likelihood.core._subsample import part_of_each, some_rows
+from crlearn.likelihood.core._subsample import part_of_each, shared_part, some_rows
 
 
 def numbered(n_rows: int) -> np.ndarray:
@@ -30,3 +31,9 @@ def test_environments_are_cut_one_by_one():
     parts = part_of_each([few, many], 10)
     assert parts[0] is few
     assert len(parts[1]) == 10
+
+
+@pytest.mark.parametrize(("n_environments", "each"), [(2, 100), (6, 100), (12, 50)])
+def test_many_environments_share_the_rows_of_a_search(n_environments: int, each: int):
+    parts = shared_part([np.zeros((200, 1))] * n_environments, 100)
+    assert [len(part) for part in parts] == n_environments * [each]

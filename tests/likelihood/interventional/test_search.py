@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,12 @@ import pytest
 from scipy.stats import binom
 
 from crlearn.data import make_linear_interventional, make_multi_node
-from crlearn.graph import Graph, graph_of, transitive_closure
+from crlearn.graph import graph_of, transitive_closure
 from crlearn.likelihood import FITS, Fit, Moments, fit_interventional, pools_of
-from crlearn.likelihood._fit import Dependence
 from crlearn.likelihood.interventional import _search
 from crlearn.likelihood.interventional._search import (
-    Start,
-    _nonlinear_with_any_noise,
     _with_any_noise,
     fit_linear,
-    fit_nonlinear,
     rows_inside,
 )
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
@@ -190,121 +187,6 @@ class TestAnyNoise:
         assert _with_any_noise(rows, model, fit_linear(model, rng)) is None
 
 
-POOL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
-MIXING = np.array([[1.0, 0.3, 0.2], [0.0, 1.0, 0.4], [0.1, 0.0, 1.0]])
-TRUTH = np.linalg.inv(MIXING)
-CHAIN: Graph = ((), (0,), (1,))
-EMPTY: Graph = ((), (), ())
-
-
-def bent(n_rows: int, kept: float = 0.0) -> list[np.ndarray]:
-    """A chain z0 -> |z0| -> |z1|; each latent in turn keeps so much of its mechanism."""
-    rng = np.random.default_rng(0)
-    found = []
-    for e in range(4):
-        z = rng.standard_normal((n_rows, 3)) * (1.0, 0.5, 0.5)
-        z[:, 0] *= 2.0 if e == 1 else 1.0
-        z[:, 1] += (kept if e == 2 else 1.0) * np.abs(z[:, 0])
-        z[:, 2] += (kept if e == 3 else 1.0) * np.abs(z[:, 1] - 1)
-        found.append(z @ MIXING.T)
-    return found
-
-
-def bent_with_noise(noise: str, n_rows: int = 1200) -> list[np.ndarray]:
-    """A chain of curved mechanisms; each latent in turn becomes noise of its own."""
-    rng = np.random.default_rng(1)
-    found = []
-    for e in range(4):
-        z = rng.laplace(size=(n_rows, 3)) if noise == "laplace" else rng.normal(size=(n_rows, 3))
-        if e:
-            z[:, e - 1] *= 0.5
-        if e != 2:
-            z[:, 1] += np.sqrt(1 + 2 * z[:, 0] ** 2)
-        if e != 3:
-            z[:, 2] += 1.5 * np.tanh(z[:, 1] - 2)
-        found.append(z @ MIXING.T)
-    return found
-
-
-def mixture(H: np.ndarray) -> np.ndarray:
-    mixed = np.abs(H @ MIXING)
-    return mixed / mixed.max(axis=1, keepdims=True)
-
-
-def distance(H: np.ndarray) -> float:
-    mixed = H @ MIXING
-    return float(np.linalg.norm(mixed / np.diag(mixed)[:, None] - np.eye(3)))
-
-
-def near(size: float, seed: int = 1) -> np.ndarray:
-    return TRUTH + size * np.random.default_rng(seed).standard_normal((3, 3))
-
-
-@pytest.mark.parametrize(("n_environments", "each"), [(2, 100), (6, 100), (12, 50)])
-def test_many_environments_share_the_rows_of_a_search(n_environments: int, each: int):
-    parts = _search._part([np.zeros((200, 1))] * n_environments, 100)
-    assert [len(part) for part in parts] == n_environments * [each]
-
-
-class TestNonlinear:
-    @pytest.mark.parametrize("n_rows", [800, 2500])
-    def test_few_rows_then_more_then_all(self, monkeypatch: pytest.MonkeyPatch, n_rows: int):
-        monkeypatch.setattr(_search, "_ROWS_TO_SEARCH", 1000)
-        monkeypatch.setattr(_search, "_ROWS_TO_REVISE", 2000)
-        starts = [Start(near(0.05), POOL, EMPTY), Start(near(0.05), POOL)]
-        found = fit_nonlinear(bent(n_rows), starts, hard=True)
-        assert found.graph == CHAIN
-        assert found.mechanisms == "nonlinear"
-        assert (found.pool == POOL).all()
-        np.testing.assert_allclose(mixture(found.H), np.eye(3), atol=0.1)
-
-    def test_competing_structures_are_kept(self):
-        found = fit_nonlinear(bent(800), [Start(TRUTH, POOL, EMPTY)], hard=True)
-        assert found.alternatives
-        assert max(other.score for other in found.alternatives) < found.score
-
-    def test_unknown_targets_are_revised(self):
-        wrong = POOL.copy()
-        wrong[2] = [0, 0, 1, 1]
-        start = Start(TRUTH, wrong, CHAIN)
-        found = fit_nonlinear(bent(1500), [start], hard=True, unknown_targets=True)
-        assert (found.pool == POOL).all()
-
-    def test_targets_of_the_best_start_are_taken(self):
-        wrong = POOL.copy()
-        wrong[2] = [0, 0, 1, 1]
-        starts = [Start(TRUTH, wrong, CHAIN), Start(TRUTH, POOL, CHAIN)]
-        found = fit_nonlinear(bent(1500), starts, hard=True)
-        assert (found.pool == POOL).all()
-
-
-class TestNonlinearWithAnyNoise:
-    def fit(self, H: np.ndarray, graph: Graph) -> Fit:
-        return Fit(H, graph, 0.0, pool=POOL, mechanisms="nonlinear")
-
-    def test_encoder_and_graph_from_the_better_start(self):
-        far = TRUTH + 0.5 * np.random.default_rng(3).standard_normal((3, 3))
-        start = near(0.05, seed=2)
-        found = _nonlinear_with_any_noise(
-            bent_with_noise("laplace"), self.fit(far, EMPTY), self.fit(start, EMPTY)
-        )
-        assert found is not None
-        assert found.any_noise
-        assert found.graph == CHAIN
-        assert distance(found.H) < 0.5 * distance(start)
-
-    def test_many_rows_are_searched_in_part(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(_search, "_ROWS_TO_SEARCH", 500)
-        start = self.fit(near(0.03, seed=2), CHAIN)
-        found = _nonlinear_with_any_noise(bent_with_noise("laplace"), start, start)
-        assert found is not None
-        assert distance(found.H) < 0.06
-
-    def test_gaussian_noise_is_left_alone(self):
-        start = self.fit(TRUTH, CHAIN)
-        assert _nonlinear_with_any_noise(bent_with_noise("gaussian"), start, start) is None
-
-
 class TestLadder:
     """Each step is climbed where the data ask for it, and not where they do not."""
 
@@ -332,19 +214,23 @@ class TestLadder:
         assert (found.mechanisms, found.any_noise) == ("linear", True)
         assert (found.adjacency == world.graph).all()
 
-    def test_nonlinear_latents(self):
-        rows = bent(1500)
-        found = fit_interventional(rows, POOL, hard=True, rng=np.random.default_rng(0))
+    def test_nonlinear_latents(self, chain: SimpleNamespace):
+        rows = chain.rows(1500)
+        found = fit_interventional(rows, chain.pool, hard=True, rng=np.random.default_rng(0))
         assert (found.mechanisms, found.any_noise) == ("nonlinear", False)
         assert found.goodness_of_fit is not None
         assert found.goodness_of_fit.p_value < FITS
-        assert found.graph == CHAIN
-        np.testing.assert_allclose(mixture(found.H), np.eye(3), atol=0.1)
+        assert found.graph == chain.graph
+        np.testing.assert_allclose(chain.mixture(found.H), np.eye(3), atol=0.1)
 
-    def test_what_was_asked_for_is_done(self, drawn):
+    def test_what_was_asked_for_is_done(self, drawn, chain: SimpleNamespace):
         """Linear mechanisms for bent ones, and nonlinear ones for straight ones."""
         linear = fit_interventional(
-            bent(600), POOL, hard=True, mechanisms="linear", rng=np.random.default_rng(0)
+            chain.rows(600),
+            chain.pool,
+            hard=True,
+            mechanisms="linear",
+            rng=np.random.default_rng(0),
         )
         assert linear.mechanisms == "linear"
         assert linear.goodness_of_fit is not None
@@ -439,23 +325,6 @@ class TestMeans:
         assert fit.free_means
         assert fit.fits
         assert set(attempts) == {1}
-
-
-@pytest.mark.parametrize(("shares", "n_turns"), [((0.09, 0.08), 1), ((0.04, 0.03, 0.02), 2)])
-def test_means_that_mend_little_are_given_up(
-    shares: tuple[float, ...], n_turns: int, monkeypatch: pytest.MonkeyPatch
-):
-    """From a dependence of 0.1: a turn has to leave so little that all of them may leave none."""
-    rows = [np.random.default_rng(e).standard_normal((50, 2)) for e in range(3)]
-    shared, *others = (
-        Fit(np.eye(2), ((), ()), 0.0, pool=pools_of(np.array([0, 1]), 2), dependence=each)
-        for each in (Dependence(0, 1, share, 0.0) for share in (0.1, *shares))
-    )
-    turns = iter(others)
-    monkeypatch.setattr(_search, "_nonlinear", lambda *_: next(turns))
-    found = _search._with_free_means(rows, shared, shared, False, True, True)
-    assert found is shared
-    assert len(list(turns)) == len(shares) - n_turns
 
 
 def test_bent_mechanisms_are_fitted_where_linear_ones_fit_soft_interventions():

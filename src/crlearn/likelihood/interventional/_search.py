@@ -6,13 +6,10 @@
    it alone; orders are searched by moving one latent at a time, needless edges are removed, and
    orders are compared once more by what is left (`interventional._edges`). This is the answer if
    it cannot be told from a Gaussian of its own for every environment and, where interventions are
-   soft, mechanisms are not bent (`_nonlinearity`). If it can, and means of its
-   own for every environment (batches) mend that, it has them, unless residuals show nonlinear
-   effects. Where means alone seem wrong, that is tried first.
-3. *Nonlinear mechanisms* otherwise: graphs are searched on a part of the rows from several starts,
-   revised on larger parts, and the encoder is fitted to all rows at the end. If residuals speak
-   against it, environments are moved to where mechanisms have the same residuals in all of them
-   (`interventional._offsets`), and have means of their own if that mends it.
+   soft, mechanisms are not bent (`_nonlinearity`). If it can, and means of its own for every
+   environment (batches) mend that, it has them, unless residuals show nonlinear effects. Where
+   means alone seem wrong, that is tried first.
+3. *Nonlinear mechanisms* otherwise (`interventional._nonlinear`).
 4. *Noise that is not Gaussian*: if densities of the noises gain more than they cost, encoder and
    graph are fitted with them.
 
@@ -25,33 +22,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from crlearn.exceptions import IdentifiabilityError
-from crlearn.graph import (
-    Graph,
-    complete_graph,
-    graph_of,
-    topological_order,
-    transitive_closure,
-)
+from crlearn.graph import complete_graph, graph_of, topological_order, transitive_closure
 from crlearn.likelihood._fit import FITS, FarRows, Fit
-from crlearn.likelihood._nonlinearity import (
-    has_bent_mechanisms,
-    straight_p_values,
-)
+from crlearn.likelihood._nonlinearity import has_bent_mechanisms
 from crlearn.likelihood.core._moments import Moments
-from crlearn.likelihood.core._subsample import part_of_each
-from crlearn.likelihood.interventional._absorption import absorbed, turned
+from crlearn.likelihood.core._subsample import shared_part
 from crlearn.likelihood.interventional._checks import (
     far_out,
     p_value_of_squares,
     same_answer,
-    worst_dependence,
 )
 from crlearn.likelihood.interventional._edges import (
     ExactPruning,
@@ -60,7 +46,13 @@ from crlearn.likelihood.interventional._edges import (
     standard_errors,
 )
 from crlearn.likelihood.interventional._noise import denoised, fit_with_noise
-from crlearn.likelihood.interventional._offsets import moved_back
+from crlearn.likelihood.interventional._nonlinear import (
+    ROWS_TO_REVISE,
+    ROWS_TO_SEARCH,
+    Start,
+    nonlinear,
+    with_free_means,
+)
 from crlearn.likelihood.interventional._start import (
     first_orders,
     first_without_order,
@@ -68,38 +60,15 @@ from crlearn.likelihood.interventional._start import (
 )
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
 from crlearn.likelihood.nodes._linear import ENOUGH_TRIES, HOPELESS, LinearModel
-from crlearn.likelihood.nodes._selected import SelectedModel
-from crlearn.likelihood.search._local import CLEAR, climb, good_graph_at, is_settled
-from crlearn.likelihood.search._orders import (
-    best_graph_at,
-    search_orders,
-)
-from crlearn.likelihood.targets import (
-    competing_targets,
-    find_targets,
-    in_causal_order,
-    revised_targets,
-)
-from crlearn.progress import progress_bar
+from crlearn.likelihood.search._local import CLEAR, climb, is_settled
+from crlearn.likelihood.search._orders import search_orders
+from crlearn.likelihood.targets import competing_targets, find_targets, in_causal_order
 
 Matrix = NDArray[np.floating]
 IntMatrix = NDArray[np.intp]
 
 _ATTEMPTS = 3  # before a linear fit is given up
-_LARGEST_FOR_ALL_GRAPHS = 6  # latents
-# Rows of each environment, where there are no more than six; others share as many as six have.
-_ROWS_TO_START, _ROWS_TO_SEARCH, _ROWS_TO_REVISE = 2_000, 5_000, 20_000
-_FULL_SHARES = 6
-_TURNS_OF_MEANS = 4  # in which encoder and means of environments are found
 _OTHER_TARGETS = 3  # sets of them that nonlinear mechanisms are tried with, if nobody knows them
-
-
-class Start(NamedTuple):
-    """An encoder with its targets, and its graph or None for the best one there."""
-
-    H: Matrix
-    pool: IntMatrix
-    graph: Graph | None = None
 
 
 def fit_interventional(
@@ -157,9 +126,9 @@ def fit_interventional(
         if noise is not None:
             rows = denoised(rows, noise)
         starts = _nonlinear_starts(model, linear, rng, unknown_targets=pool is None)
-        found = _nonlinear(rows, starts, linear, pool is None, noise is None, hard)
+        found = nonlinear(rows, starts, linear, pool is None, noise is None, hard)
         if not model.moments.free_means:
-            found = _with_free_means(rows, found, linear, pool is None, noise is None, hard)
+            found = with_free_means(rows, found, linear, pool is None, noise is None, hard)
     free_means = found.free_means or model.moments.free_means
     return replace(found, goodness_of_fit=linear.goodness_of_fit, free_means=free_means)
 
@@ -172,7 +141,7 @@ def _is_bent(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> bool:
     Rows of the latter may be any, and nothing is known of their order: each latent is looked at
     beside all before it, and in each environment beside all others.
     """
-    H, some = rows_inside(model, linear), _part(rows, _ROWS_TO_REVISE)
+    H, some = rows_inside(model, linear), shared_part(rows, ROWS_TO_REVISE)
     if model.covered.all():
         ancestors = graph_of(transitive_closure(linear.adjacency))
         return has_bent_mechanisms(some, H, ancestors, model.pool)
@@ -182,60 +151,6 @@ def _is_bent(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> bool:
     return has_bent_mechanisms(some, H, before, model.pool) or has_bent_mechanisms(
         some, H, others, apart
     )
-
-
-def _nonlinear(
-    rows: Sequence[Matrix],
-    starts: Sequence[Start],
-    linear: Fit,
-    unknown_targets: bool,
-    exact: bool,
-    hard: bool,
-) -> Fit:
-    """Fit nonlinear mechanisms, with densities of the noise where they pay, and test them."""
-    found = fit_nonlinear(rows, starts, hard=hard, unknown_targets=unknown_targets)
-    assert found.pool is not None
-    all_covered = bool(found.pool.any(axis=1).all())
-    if hard and exact:  # soft ones leave mixtures open, which densities would close without meaning
-        found = _nonlinear_with_any_noise(rows, found, linear) or found
-    if exact and not (hard and all_covered):
-        p_values = straight_p_values(rows, found, outside=not all_covered)
-        found = replace(found, straight_p_values=p_values)
-    return replace(found, dependence=worst_dependence(rows, found, hard=hard))
-
-
-def _with_free_means(
-    rows: Sequence[Matrix], shared: Fit, linear: Fit, unknown_targets: bool, exact: bool, hard: bool
-) -> Fit:
-    """Give each environment a mean of its own, if shared ones do not fit and that mends it.
-
-    Rows are centred first. Mechanisms that are curved move means of environments, too, so that
-    the answer tells how far rows have to be moved from there: first on a part of the rows, and only
-    where that comes to a fit on all. It is given up where all turns that are left, if each took as
-    much of the dependence away as the last one, would leave some.
-    """
-    if shared.dependence is None or shared.dependence.p_value >= FITS:
-        return shared
-    assert shared.pool is not None
-    found, means = shared, np.array([each.mean(axis=0) for each in rows])
-    some = _part(rows, _ROWS_TO_SEARCH)
-    for part in (some, rows) if max(map(len, some)) < max(map(len, rows)) else (rows,):
-        moved = [each - mean for each, mean in zip(part, means, strict=True)]
-        share = shared.dependence.share
-        for turns_left in reversed(range(_TURNS_OF_MEANS)):
-            starts = [Start(found.H, shared.pool, found.graph), Start(found.H, shared.pool)]
-            found = _nonlinear(moved, starts, linear, unknown_targets, exact, hard)
-            assert found.dependence is not None
-            if found.dependence.p_value >= FITS:
-                break
-            taken, share = share - found.dependence.share, found.dependence.share
-            if turns_left * taken < share:
-                return shared
-            moved = moved_back(moved, found)
-        else:
-            return shared
-        means = np.array([(a - b).mean(axis=0) for a, b in zip(part, moved, strict=True)])
-    return replace(found, free_means=True)
 
 
 def _linear_with_means(
@@ -471,8 +386,8 @@ def _with_any_noise(rows: Sequence[Matrix], model: LinearModel, linear: Fit) -> 
     if not whole.with_densities(gaussian).any_noise:
         return None
     H = linear.H
-    if max(map(len, rows)) > 2 * _ROWS_TO_SEARCH:
-        some = _part(rows, _ROWS_TO_SEARCH)
+    if max(map(len, rows)) > 2 * ROWS_TO_SEARCH:
+        some = shared_part(rows, ROWS_TO_SEARCH)
         sketch = AnyNoiseModel(some, model.pool, parents_in=parents_in, linear=True)
         H = sketch.fitted(H, linear.graph).H
     start = whole.fitted(H, linear.graph)
@@ -506,104 +421,3 @@ def _nonlinear_starts(
         assert other.pool is not None
         starts.append(Start(other.H, other.pool))
     return starts
-
-
-def fit_nonlinear(
-    rows: Sequence[Matrix],
-    starts: Sequence[Start],
-    *,
-    hard: bool,
-    unknown_targets: bool = False,
-) -> Fit:
-    """Find encoder and graph with nonlinear mechanisms and Gaussian noise.
-
-    Parameters
-    ----------
-    rows, hard
-        As for `fit_interventional`.
-    starts
-        Where the search begins; with known targets, all have these.
-    unknown_targets
-        Whether those of the starts are guesses, which may be changed.
-    """
-    few, some = _part(rows, _ROWS_TO_START), _part(rows, _ROWS_TO_SEARCH)
-    sketch = SelectedModel(few, starts[0].pool, hard=hard)
-    n_stages = len(starts) + 1 + unknown_targets + 2
-    with progress_bar("Nonlinear mechanisms", n_stages) as advance:
-        optima: list[Fit] = []
-        for H, pool, graph in starts:
-            with_targets = sketch.with_pool(pool)
-            optima.append(_climbed(with_targets, H, graph, optima))
-            advance(f"score {optima[-1].score:.0f}")
-        optima = [absorbed(sketch, few, fit) for fit in optima]
-        best = max(optima, key=lambda fit: fit.score)
-        assert best.pool is not None
-        model = SelectedModel(some, best.pool, hard=hard)
-        best = absorbed(model, some, _climbed(model, best.H, best.graph))
-        at_the_end = _graph_at(model, best.H)
-        if at_the_end != best.graph:
-            other = absorbed(model, some, _climbed(model, best.H, at_the_end, [best]))
-            best = max(best, other, key=lambda fit: fit.score)
-        advance(f"score {best.score:.0f}")
-        if unknown_targets:
-            model, best = revised_targets(model, best)
-            advance(f"score {best.score:.0f}")
-        if sum(map(len, rows)) > model.n_rows:
-            some = _part(rows, _ROWS_TO_REVISE)
-            model = SelectedModel(some, model.pool, hard=hard)
-            start = absorbed(model, some, model.refitted(best, best.graph))
-            climbed = absorbed(model, some, climb(model, start, n_tried=5))
-            best = max(climbed, start, key=lambda fit: fit.score)
-        for H in turned(best):
-            other = absorbed(model, some, _climbed(model, H, None, [best]))
-            best = max(best, other, key=lambda fit: fit.score)
-        advance("all rows")
-        whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
-        H = whole.fitted(best.H, best.graph).H
-        advance("")
-    return replace(best, H=H)
-
-
-def _graph_at(model: SelectedModel, H: Matrix) -> Graph:
-    """Return the best graph at an encoder, or of many latents one that no edge makes better."""
-    few = model.n <= _LARGEST_FOR_ALL_GRAPHS
-    return (best_graph_at if few else good_graph_at)(model, model.scaled(H))
-
-
-def _part(rows: Sequence[Matrix], most: int) -> list[Matrix]:
-    return part_of_each(rows, most * min(_FULL_SHARES, len(rows)) // len(rows))
-
-
-def _climbed(
-    model: SelectedModel, H: Matrix, graph: Graph | None, optima: Sequence[Fit] = ()
-) -> Fit:
-    """Search from an encoder; without a graph, from the best one there.
-
-    Of many latents no edge is the start: one by one they would be those of a wrong encoder.
-    """
-    if graph is None:
-        no_edges: Graph = ((),) * model.n
-        graph = _graph_at(model, H) if model.n <= _LARGEST_FOR_ALL_GRAPHS else no_edges
-    start = Fit(H, graph, -np.inf)
-    found = climb(model, model.refitted(start, graph), optima=optima)
-    converged = model.fitted(found.H, found.graph)
-    return replace(converged, alternatives=found.alternatives)
-
-
-def _nonlinear_with_any_noise(rows: Sequence[Matrix], fit: Fit, linear: Fit) -> Fit | None:
-    """Fit nonlinear mechanisms with densities of the noise; None if it may well be Gaussian.
-
-    Least squares are biased if it is not. The linear fit needs covariances alone, so that the shape
-    of the noise does no harm to it: it is the other start.
-    """
-    assert fit.pool is not None
-    some = _part(rows, _ROWS_TO_SEARCH)
-    model = AnyNoiseModel(some, fit.pool, parents_in="first", linear=False)
-    first = model.fitted_once(fit.H, fit.graph)
-    if not first.any_noise:
-        return None
-    found = max(first, model.fitted_once(linear.H, linear.graph), key=lambda fit: fit.score)
-    found = max(found, model.fitted(found.H, found.graph), key=lambda fit: fit.score)
-    found = climb(model, found)
-    whole = AnyNoiseModel(rows, fit.pool, parents_in="first", linear=False, choose_features=False)
-    return replace(found, H=whole.finished(found.H, found.graph).H)
