@@ -19,8 +19,8 @@ implementation maximises one likelihood over all environments:
    alone. Against a Gaussian of its own for every environment this is a test of the whole answer;
    while it fails, targets and order are changed.
 4. Edges that are not needed are dropped.
-5. *Nonlinear mechanisms*, if linear ones do not fit: as in `LinearInterventionCRL`, and targets
-   are revised as well.
+5. *Nonlinear mechanisms*, if linear ones do not fit: as in `LinearInterventionCRL`, from the
+   likeliest sets of targets; those of the best are revised as well.
 
 Environments that hold latents at values (do-interventions) show their rows exactly, where the
 environments leave no choice of them (`inputs._held`).
