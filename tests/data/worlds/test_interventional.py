@@ -150,6 +150,14 @@ def test_means_of_intervened_latents():
     np.testing.assert_array_equal(world.truth.graph, plain.graph)
 
 
+def test_coupled_interventional_without_an_observational_environment():
+    world = make_coupled_interventional(
+        3, 5, 50, intervened=[1], observational=False, random_state=0
+    )
+    assert world.environments == (1, 2)
+    assert world.truth.targets.tolist() == [[False, True, False]] * 2
+
+
 def test_some_latents_are_intervened_on():
     world = make_coupled_interventional(3, 5, 50, intervened=[2, 0], random_state=0)
     wanted = np.eye(3)[[2, 0, 2, 0]]

@@ -186,6 +186,7 @@ def make_coupled_interventional(
     variance_factors: tuple[float, ...] = (0.25, 4.0),
     intervened_means: tuple[float, float] = (0.0, 0.0),
     intervened: Sequence[int] | None = None,
+    observational: bool = True,
     graph: GraphLike = "er",
     edge_probability: float = 0.5,
     noise: str = "gaussian",
@@ -216,6 +217,8 @@ def make_coupled_interventional(
         Range of the magnitude of an intervened latent's mean; its sign is random.
     intervened
         The latents that are intervened on, in order; None: all of them.
+    observational
+        Whether there is an environment 0.
     graph, edge_probability, noise, noise_variance, min_edge_effect
         See `make_linear_interventional`.
     mixing
@@ -249,7 +252,7 @@ def make_coupled_interventional(
         scm,
         mixed,
         n_samples,
-        interventions=[None, *rounds],
+        interventions=[None, *rounds] if observational else rounds,
         measurement_noise=measurement_noise,
         targets=targets,
         random_state=sample_seed,
