@@ -254,11 +254,19 @@ def counted(n_latents: int | str | None) -> int | str:
 
 def latents_of(model: Any, X: Any, y: Any = None, covariates: Any = None) -> Any:
     """Return ``model.transform(X)``; a model is told the labels and covariates that it asks for."""
-    by_label = y is not None and "y" in signature(model.transform).parameters
+    return model.transform(X, **_asked_for(model, model.transform, y, covariates))
+
+
+def posterior_of(model: Any, X: Any, y: Any = None, covariates: Any = None) -> Any:
+    """Return ``model.posterior(X)``; a model is told the labels and covariates that it asks for."""
+    return model.posterior(X, **_asked_for(model, model.posterior, y, covariates))
+
+
+def _asked_for(model: Any, method: Callable[..., Any], y: Any, covariates: Any) -> dict[str, Any]:
+    """Return what there is beside `X` for a method of a model."""
+    by_label = y is not None and "y" in signature(method).parameters
     known = {"y": y} if by_label else {}
-    if _knows_effects(model):
-        known["covariates"] = covariates
-    return model.transform(X, **known)
+    return known | ({"covariates": covariates} if _knows_effects(model) else {})
 
 
 def without_effects_of(model: Any, X: Any, covariates: Any) -> Any:

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crlearn import LinearInterventionCRL, PCABaseline, metrics
+from crlearn import LinearInterventionCRL, ObservationalCRL, PCABaseline, metrics
 from crlearn.data import (
     make_linear_interventional,
     make_observational,
@@ -317,6 +317,13 @@ def test_metric_that_cannot_be_computed_says_why_and_what_can():
     message = "'mac' cannot be computed here: .* no exogenous noises. Available are mcc, .*shd"
     with pytest.raises(ValueError, match=message):
         evaluate(perfect(), world(), ["mac"])
+
+
+def test_metric_that_a_model_with_a_posterior_of_every_row_does_not_have():
+    data = make_observational(2, n_samples=500, random_state=0)
+    model = ObservationalCRL(n_latents=2, random_state=0).fit(data.X)
+    with pytest.raises(ValueError, match=r"'shd' cannot be computed here: .* recovers no graph"):
+        evaluate(model, data, ["shd"])
 
 
 def test_dataset_without_truth():
