@@ -18,6 +18,7 @@ from crlearn.data import (
     make_segments,
     to_pandas,
 )
+from crlearn.exceptions import MissingExtraError
 from crlearn.metrics import evaluate
 from crlearn.result import Alternative, Check, Guarantee, LinearEncoder, Result
 
@@ -431,5 +432,8 @@ class TestGraphByPC:
 
     def test_the_extra_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "causallearn.search.ConstraintBased.PC", None)
-        with pytest.raises(ValueError, match=r"pip install 'crlearn\[graph\]'"):
-            evaluate(perfect(), self.data(), ["shd_pc"])
+        for unavailable in ("raise", "skip"):
+            with pytest.raises(MissingExtraError, match=r"pip install 'crlearn\[graph\]'"):
+                evaluate(perfect(), self.data(), ["shd_pc"], unavailable=unavailable)
+        with pytest.raises(ValueError, match=r"Available are mcc, .*shd_cpdag, edge_precision"):
+            evaluate(perfect(), self.data(), ["mac"])

@@ -91,12 +91,13 @@ def evaluate(
     by default those of its graph) and ``result_.blocks``.
     """
     found = _compare(model, dataset)
-    if metrics is None:
-        scores = _those_available(found, _meaningful(found.result))
-    elif unavailable == "skip":
-        scores = _those_available(found, find_metrics(metrics))
+    chosen = _meaningful(found.result) if metrics is None else find_metrics(metrics)
+    for metric in chosen:
+        metric.check_installed()
+    if metrics is None or unavailable == "skip":
+        scores = _those_available(found, chosen)
     else:
-        scores = {metric.name: _compute(found, metric) for metric in find_metrics(metrics)}
+        scores = {metric.name: _compute(found, metric) for metric in chosen}
     return Evaluation(
         scores,
         chance={name: _chance(found, METRICS[name]) for name in scores},
