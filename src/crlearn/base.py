@@ -44,7 +44,27 @@ _MOST_LISTED = 8  # columns
 Algorithm = Callable[[NDArray[Any], NDArray[Any] | None, int], Result]
 
 
-class BaseCRL(TransformerMixin, BaseEstimator):
+class Storable(BaseEstimator):
+    """What files hold: parameters, and what `fit` has set."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]]
+
+    def save(self, path: str | Path) -> None:
+        """Write the estimator to one file; `crlearn.load` reads it."""
+        persist.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read an estimator of this class from a file."""
+        estimator = persist.load(path)
+        if not isinstance(estimator, cls):
+            raise CorruptFileError(
+                f"{path} holds a {type(estimator).__name__}, not a {cls.__name__}."
+            )
+        return estimator
+
+
+class BaseCRL(TransformerMixin, Storable):
     """Base class of all estimators; see the module's text.
 
     A class says what it takes: whether it needs `y` (`_requires_y`), whether `y` may have several
@@ -148,20 +168,6 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         """Return the names of the latents."""
         check_is_fitted(self)
         return np.array(self.result_.latent_names, dtype=object)
-
-    def save(self, path: str | Path) -> None:
-        """Write the estimator to one file; `crlearn.load` reads it."""
-        persist.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read an estimator of this class from a file."""
-        estimator = persist.load(path)
-        if not isinstance(estimator, cls):
-            raise CorruptFileError(
-                f"{path} holds a {type(estimator).__name__}, not a {cls.__name__}."
-            )
-        return estimator
 
     def __sklearn_is_fitted__(self) -> bool:
         return "result_" in vars(self)
