@@ -67,8 +67,8 @@ plt.show()
 # Save and load
 # -------------
 # A fitted estimator is one file of arrays and JSON, without pickle: reading it runs no code from
-# the file. Only crlearn's estimators can be saved in this way, so that the other steps of a
-# pipeline are kept by their own means.
+# the file. ``crlearn.save`` writes a pipeline, too, if all its steps are crlearn's; here the other
+# steps are kept by their own means.
 model = pipeline[-1]
 kept = pipeline[:-1].transform(features)
 with TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crlearn.base import BaseCRL, latents_of
+from crlearn.base import BaseCRL, latents_of, posterior_of
 from crlearn.exceptions import AssumptionWarning
 from crlearn.result import Check, Guarantee, Result
 
@@ -15,13 +15,21 @@ def test_labels_are_told_to_models_that_ask_for_them():
         def transform(self, X: int) -> int:
             return X
 
+        def posterior(self, X: int) -> int:
+            return -X
+
     class ByLabel:
         def transform(self, X: int, y: int | None = None) -> int:
             return X if y is None else X + y
 
+        def posterior(self, X: int, y: int | None = None) -> int:
+            return -self.transform(X, y)
+
     assert latents_of(Plain(), 1, 2) == 1
     assert latents_of(ByLabel(), 1, 2) == 3
     assert latents_of(ByLabel(), 1) == 1
+    assert posterior_of(Plain(), 1, 2) == -1
+    assert posterior_of(ByLabel(), 1, 2) == -3
 
 
 class Mean(BaseCRL):

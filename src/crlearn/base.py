@@ -44,7 +44,27 @@ _MOST_LISTED = 8  # columns
 Algorithm = Callable[[NDArray[Any], NDArray[Any] | None, int], Result]
 
 
-class BaseCRL(TransformerMixin, BaseEstimator):
+class Storable(BaseEstimator):
+    """What files hold: parameters, and what `fit` has set."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]]
+
+    def save(self, path: str | Path) -> None:
+        """Write the estimator to one file; `crlearn.load` reads it."""
+        persist.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read an estimator of this class from a file."""
+        estimator = persist.load(path)
+        if not isinstance(estimator, cls):
+            raise CorruptFileError(
+                f"{path} holds a {type(estimator).__name__}, not a {cls.__name__}."
+            )
+        return estimator
+
+
+class BaseCRL(TransformerMixin, Storable):
     """Base class of all estimators; see the module's text.
 
     A class says what it takes: whether it needs `y` (`_requires_y`), whether `y` may have several
@@ -149,20 +169,6 @@ class BaseCRL(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return np.array(self.result_.latent_names, dtype=object)
 
-    def save(self, path: str | Path) -> None:
-        """Write the estimator to one file; `crlearn.load` reads it."""
-        persist.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read an estimator of this class from a file."""
-        estimator = persist.load(path)
-        if not isinstance(estimator, cls):
-            raise CorruptFileError(
-                f"{path} holds a {type(estimator).__name__}, not a {cls.__name__}."
-            )
-        return estimator
-
     def __sklearn_is_fitted__(self) -> bool:
         return "result_" in vars(self)
 
@@ -254,11 +260,19 @@ def counted(n_latents: int | str | None) -> int | str:
 
 def latents_of(model: Any, X: Any, y: Any = None, covariates: Any = None) -> Any:
     """Return ``model.transform(X)``; a model is told the labels and covariates that it asks for."""
-    by_label = y is not None and "y" in signature(model.transform).parameters
+    return model.transform(X, **_asked_for(model, model.transform, y, covariates))
+
+
+def posterior_of(model: Any, X: Any, y: Any = None, covariates: Any = None) -> Any:
+    """Return ``model.posterior(X)``; a model is told the labels and covariates that it asks for."""
+    return model.posterior(X, **_asked_for(model, model.posterior, y, covariates))
+
+
+def _asked_for(model: Any, method: Callable[..., Any], y: Any, covariates: Any) -> dict[str, Any]:
+    """Return what there is beside `X` for a method of a model."""
+    by_label = y is not None and "y" in signature(method).parameters
     known = {"y": y} if by_label else {}
-    if _knows_effects(model):
-        known["covariates"] = covariates
-    return model.transform(X, **known)
+    return known | ({"covariates": covariates} if _knows_effects(model) else {})
 
 
 def without_effects_of(model: Any, X: Any, covariates: Any) -> Any:

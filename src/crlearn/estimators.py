@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from crlearn import methods, published
-from crlearn.base import BaseCRL
+from crlearn.base import BaseCRL, Storable
 
 ESTIMATORS: dict[str, type[BaseCRL]] = {**methods.ESTIMATORS, **published.ESTIMATORS}
+# What a pipeline may consist of: with these, what reduces X for them.
+STEPS: dict[str, type[Storable]] = {
+    **ESTIMATORS,
+    "PolynomialReduction": methods.PolynomialReduction,
+}

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from crlearn.bench import Plan, Study, load_study, run_study
+from crlearn.bench._execute import execute
 from crlearn.bench._store import Store
 from crlearn.config import config_context
+from crlearn.exceptions import MissingExtraError
 
 MakeStudy = Callable[..., Study]
 Rehearsed = Callable[..., dict[str, Any]]
@@ -264,6 +267,27 @@ def test_two_runners_on_one_folder(
     alone = load_study(study_file(methods=[{"method": "PCABaseline"}, rehearsed()]))
     run_study(alone, tmp_path / "alone", profile="quick", seeds=30)
     assert untimed(out) == untimed(tmp_path / "alone")
+
+
+class TestMissingExtra:
+    """A metric needs a package that is not installed."""
+
+    @pytest.fixture(autouse=True)
+    def _without_pc(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setitem(sys.modules, "causallearn.search.ConstraintBased.PC", None)
+
+    @pytest.mark.parametrize("jobs", [1, 2])
+    def test_it_is_said_before_anything_is_done(self, make_study: MakeStudy, out: Path, jobs: int):
+        study = make_study(metrics=["mcc", "shd_pc"])
+        with pytest.raises(MissingExtraError, match=r"pip install 'crlearn\[graph\]'"):
+            run_study(study, out, profile="quick", jobs=jobs)
+        assert not out.exists()
+
+    def test_a_worker_elsewhere_records_a_failure(self, make_study: MakeStudy):
+        run = next(Plan.of(make_study(metrics=["mcc", "shd_pc"]), "quick").runs())
+        record = execute(run, "tiny")
+        assert record.status == "failed"
+        assert "crlearn[graph]" in str(record.error)
 
 
 class TestOtherRunners:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from crlearn.data import (
     make_noisy_interventional,
     make_observational,
 )
-from crlearn.exceptions import IdentifiabilityError
+from crlearn.exceptions import AssumptionWarning, IdentifiabilityError
 from crlearn.inputs import count_latents, resolve_n_latents
 
 NAME = "number of latents"
@@ -109,6 +110,27 @@ def test_few_features_leave_the_number_open():
     for rows in (X, rng.standard_normal((500, 4))):  # features with nothing in common, too
         found = count_latents(rows)
         assert (found.value, found.check.passed, found.stands_out) == (4, True, False)
+
+
+def test_factors_that_a_few_features_cannot_contradict_are_warned_of():
+    """Four latents without noise, whose covariance is nearly that of one factor and noise."""
+    X = make_observational(4, n_samples=1000, graph="y", random_state=1).X
+    found = count_latents(X)
+    assert (found.value, found.check.passed) == (1, False)
+    assert "(2 degrees of freedom), and as many latents as features" in found.check.detail
+    with pytest.warns(AssumptionWarning, match=f"{NAME}: fails .*set n_latents"):
+        assert ObservationalCRL(random_state=0).fit(X).result_.guarantee.latents == "none"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AssumptionWarning)
+        assert ObservationalCRL(4, random_state=0).fit(X).result_.n_latents == 4
+
+
+@pytest.mark.parametrize(("d", "passed"), [(4, False), (5, True), (8, True)])
+def test_one_latent_behind_noise_needs_five_features(d: int, passed: bool):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1000, 1)) + 0.5 * rng.standard_normal((1000, d))
+    found = count_latents(X)
+    assert (found.value, found.check.passed) == (1, passed)
 
 
 def test_no_number_explains_many_features():

@@ -25,6 +25,7 @@ from crlearn.data import (
 )
 from crlearn.exceptions import AssumptionWarning
 from crlearn.methods import PosteriorEncoder
+from crlearn.methods._denoising import ExplicitPriorCRL
 from crlearn.metrics import correlation_matrix, mcc
 from crlearn.persist._values import decode, encode
 from crlearn.published import EBCRL
@@ -73,6 +74,23 @@ def test_labels_that_are_not_known(data: Any, model: Any):
         model.transform(data.X[:2], [1, 9])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.transform(data.X[:2], [1])
+
+
+def test_labels_are_read_where_no_targets_are_known(data: Any):
+    with pytest.warns(AssumptionWarning, match="targets are known: fails"):
+        spanned = EmpiricalBayesCRL(3).fit(data.X, data.y)
+    np.testing.assert_array_equal(spanned.transform(data.X, data.y), spanned.transform(data.X))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        spanned.transform(data.X[:2], [1])
+
+
+@pytest.mark.parametrize("name", ["graph", "targets", "mixing", "center", "scale", "n_steps"])
+def test_explicit_priors_take_the_same_parameters(name: str):
+    models = GaussianPriorCRL, StructuralPriorCRL
+    assert all(issubclass(model, ExplicitPriorCRL) for model in models)
+    one, other = (model._parameter_constraints[name] for model in models)
+    assert one is other
+    assert len({getattr(model(), name) for model in models}) == 1
 
 
 def test_rows_far_outside_the_range_of_the_fit(data: Any, model: Any):

@@ -31,7 +31,7 @@ def test_guarantees():
     assert guarantee_of(TWO_EACH[:3], None, linear=True, least_effect=0.02).latents == "scale"
     some = guarantee_of(TWO_EACH[:2], ("a", "b"), linear=False, least_effect=0.005)
     assert (some.latents, some.graph) == ("span", "none")
-    assert "no environment intervenes on b" in some.text
+    assert "no environment intervenes on b, which is recovered only mixed" in some.text
 
 
 def test_coverage():

@@ -149,7 +149,7 @@ class TestWhatDataContradict:
         assert result.n_latents == 5
         assert (result.guarantee.latents, result.guarantee.graph) == ("span", "none")
         assert result.guarantee.intended is None
-        assert "no environment intervenes on z4" in result.guarantee.text
+        assert "no environment intervenes on z4, which is recovered" in result.guarantee.text
         assert not result.targets[:, 4].any()
         assert not result.adjacency[4].any()
         assert not result.adjacency[:, 4].any()
@@ -346,6 +346,7 @@ class TestLayersOfLatentsWithoutAnIntervention:
         with pytest.warns(AssumptionWarning, match="no nonlinear effect was seen of or on"):
             result = fitted(data, n_latents=3).result_
         assert (result.guarantee.latents, result.guarantee.graph) == ("span", "none")
+        assert result.layers is None
 
     def test_linear_mechanisms_do_not(self):
         data: Any = world(intervened=[0, 1])

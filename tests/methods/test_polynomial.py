@@ -108,6 +108,16 @@ def test_names_of_columns_and_clones():
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
 
 
+def test_saved_and_loaded(tmp_path: Any):
+    X = make_mixing("quadratic", 2, 5, 0)(latents(2))
+    model = reduced(X, 2)
+    model.save(tmp_path / "reduction.crl")
+    again = PolynomialReduction.load(tmp_path / "reduction.crl")
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    assert (again.degree_, again.share_left_) == (model.degree_, model.share_left_)
+    assert again.get_params() == model.get_params()
+
+
 def test_bad_input():
     X = make_mixing("quadratic", 2, 5, 0)(latents(2))
     with pytest.raises(NotFittedError):

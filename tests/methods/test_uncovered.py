@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +76,7 @@ def test_what_hides_layers(fit: Fit, said: str):
     guarantee = guarantee_of(FULL, fit, which, None)
     assert (guarantee.latents, guarantee.graph) == ("span", "none")
     assert guarantee.given([check]) is guarantee
+    assert layers_of(fit, which) is None
     np.testing.assert_array_equal(
         known_edges(fit, fit.adjacency, which), fit.adjacency & which & which[:, None]
     )
@@ -86,7 +86,6 @@ def test_layers_that_show():
     which, names = covered(0, 1, 2), ["a", "b", "c", "d", "e"]
     assert shows_layers(fit_of(), which)
     assert layers_of(fit_of(), which) == ((3, 4), (1, 2), (0,))
-    assert layers_of(replace(fit_of(), mechanisms="linear"), which) is None
     check = coverage_check(fit_of(), which, names)
     assert check.passed
     assert "d, e" in check.detail
@@ -97,6 +96,21 @@ def test_layers_that_show():
     assert "edges to d, e are those to any of them" in guarantee.text
     other = guarantee_of(FULL, fit_of(any_noise=True), which, names)
     assert "additive and Gaussian" not in other.text
+
+
+@pytest.mark.parametrize("hidden", [(4,), (3, 4)])
+@pytest.mark.parametrize("seen", [True, False])
+def test_sentences_are_right_for_one_latent(hidden: tuple[int, ...], seen: bool):
+    fit = fit_of() if seen else fit_of(straight_p_values=None)
+    text = guarantee_of(FULL, fit, ~covered(*hidden), None).text
+    said = text.split("no environment intervenes on ")[1]
+    if len(hidden) == 1:
+        end = "up to a mixture with its layer" if seen else "only mixed with its ancestors, edges"
+        assert said.startswith(f"z4, which is recovered {end}")
+        assert not {"them", "their", "each", "are recovered"} & set(said.split(", if")[0].split())
+    else:
+        assert said.startswith("z3, z4: each is" if seen else "z3, z4, which are recovered only")
+    assert ("through it" in said) == (not seen and len(hidden) == 1)
 
 
 def test_all_are_intervened_on():

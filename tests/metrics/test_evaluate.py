@@ -11,13 +11,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crlearn import LinearInterventionCRL, PCABaseline, metrics
+from crlearn import LinearInterventionCRL, ObservationalCRL, PCABaseline, metrics
 from crlearn.data import (
     make_linear_interventional,
     make_observational,
     make_segments,
     to_pandas,
 )
+from crlearn.exceptions import MissingExtraError
 from crlearn.metrics import evaluate
 from crlearn.result import Alternative, Check, Guarantee, LinearEncoder, Result
 
@@ -319,6 +320,13 @@ def test_metric_that_cannot_be_computed_says_why_and_what_can():
         evaluate(perfect(), world(), ["mac"])
 
 
+def test_metric_that_a_model_with_a_posterior_of_every_row_does_not_have():
+    data = make_observational(2, n_samples=500, random_state=0)
+    model = ObservationalCRL(n_latents=2, random_state=0).fit(data.X)
+    with pytest.raises(ValueError, match=r"'shd' cannot be computed here: .* recovers no graph"):
+        evaluate(model, data, ["shd"])
+
+
 def test_dataset_without_truth():
     data = world()
     data.truth = None
@@ -424,5 +432,8 @@ class TestGraphByPC:
 
     def test_the_extra_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "causallearn.search.ConstraintBased.PC", None)
-        with pytest.raises(ValueError, match=r"pip install 'crlearn\[graph\]'"):
-            evaluate(perfect(), self.data(), ["shd_pc"])
+        for unavailable in ("raise", "skip"):
+            with pytest.raises(MissingExtraError, match=r"pip install 'crlearn\[graph\]'"):
+                evaluate(perfect(), self.data(), ["shd_pc"], unavailable=unavailable)
+        with pytest.raises(ValueError, match=r"Available are mcc, .*shd_cpdag, edge_precision"):
+            evaluate(perfect(), self.data(), ["mac"])

@@ -1,25 +1,31 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as format_safetensors
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from crlearn import PCABaseline, load
+from crlearn import LinearInterventionCRL, PCABaseline, load
 from crlearn.data import make_linear_interventional, make_observational, make_segments
 from crlearn.exceptions import CorruptFileError
+from crlearn.methods import PolynomialReduction
 from crlearn.persist import FORMAT, read_record, save, write_record
 from crlearn.result import Check, Guarantee, LinearEncoder, Result
 
 
 def test_other_things_are_refused(tmp_path: Path):
-    with pytest.raises(TypeError, match=r"takes an estimator or a Dataset\. Got dict"):
+    with pytest.raises(TypeError, match=r"takes an estimator, .* or a Dataset\. Got dict"):
         save({}, tmp_path / "f.crl")  # type: ignore[arg-type]
 
 
@@ -88,6 +94,49 @@ def test_the_default_of_earlier_versions_is_read(name: str, tmp_path: Path):
     record = {"class": name, "parameters": {"n_latents": None}, "fitted": {}}
     write_record(tmp_path / "f.crl", kind="estimator", record=record)
     assert load(tmp_path / "f.crl").get_params()["n_latents"] is None
+
+
+@pytest.fixture(scope="module")
+def frame() -> Any:
+    world = make_linear_interventional(2, 6, 400, mixing="quadratic", random_state=0)
+    return pd.DataFrame(world.X, columns=cast(Any, list(world.names))).assign(label=world.y)
+
+
+@pytest.fixture(scope="module")
+def pipeline(frame: Any) -> Any:
+    steps = PolynomialReduction(2, random_state=0), LinearInterventionCRL(2, random_state=0)
+    model: Any = make_pipeline(*steps).set_output(transform="pandas")
+    return model.fit(frame.drop(columns="label"), frame["label"])
+
+
+class TestPipelines:
+    def test_every_step_comes_back(self, tmp_path: Path, frame: Any, pipeline: Any):
+        save(pipeline, tmp_path / "f.crl")
+        found = load(tmp_path / "f.crl")
+        assert isinstance(found, Pipeline)
+        assert str(found) == str(pipeline)
+        X = frame.drop(columns="label")
+        pd.testing.assert_frame_equal(found.transform(X), pipeline.transform(X))
+        assert list(found.feature_names_in_) == list(X.columns)
+
+    def test_an_unfitted_one(self, tmp_path: Path):
+        save(make_pipeline(PolynomialReduction(), PCABaseline(2)), tmp_path / "f.crl")
+        found = load(tmp_path / "f.crl")
+        assert found[-1].get_params() == {"n_latents": 2, "random_state": None}
+        with pytest.raises(NotFittedError):
+            found.transform(np.zeros((3, 5)))
+
+    def test_steps_of_others_are_refused(self, tmp_path: Path):
+        with pytest.raises(TypeError, match=r"StandardScaler is not one of crlearn's own classes"):
+            save(make_pipeline(StandardScaler(), PCABaseline()), tmp_path / "f.crl")
+        assert not (tmp_path / "f.crl").exists()
+
+    def test_a_reduction_whose_map_does_not_fit(self, tmp_path: Path, pipeline: Any):
+        other: Any = copy(pipeline[0])
+        other.n_features_in_ = 3
+        other.save(tmp_path / "f.crl")
+        with pytest.raises(CorruptFileError, match="not a whole crlearn file"):
+            load(tmp_path / "f.crl")
 
 
 class TestHostileFiles:

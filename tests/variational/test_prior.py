@@ -6,9 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy.stats import norm
 
-from crlearn.variational import StructuralPrior
+from crlearn.variational import KnownCauses, ShiftPrior, StructuralPrior
 
 # z0 -> z1; environment 1 intervenes on z1.
 OWN = np.array([[False, False], [False, True]])
@@ -46,6 +47,17 @@ def test_targets_have_a_density_of_their_own():
     z = np.random.default_rng(0).normal(size=(5, 2))
     wanted = norm.logpdf(z[:, 0], 1.0, 0.5) + norm.logpdf(z[:, 1], 4.0, 3.0)
     np.testing.assert_allclose(at(z, 1), wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [StructuralPrior, ShiftPrior])
+def test_priors_of_known_causes_have_the_same_straight_part(kind: Any):
+    drawn: Any = prior() if kind is StructuralPrior else ShiftPrior.without_effects(OWN, CAUSES)
+    assert isinstance(drawn, KnownCauses)
+    assert (drawn.n_environments, drawn.n_latents) == (2, 2)
+    leaves = np.array([[9.0, 2.0], [9.0, 9.0]]), np.array([1.0, -1.0])
+    filled = eqx.tree_at(lambda tree: [tree.slopes, tree.mean], drawn, list(leaves))
+    z = np.random.default_rng(0).normal(size=(5, 2))
+    np.testing.assert_allclose(filled.straight(z), [[1, 2 * a - 1] for a in z[:, 0]], rtol=1e-5)
 
 
 def test_hidden_units_see_causes_only():

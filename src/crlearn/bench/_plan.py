@@ -19,13 +19,8 @@ from typing import Any
 from crlearn.bench import _code
 from crlearn.bench._study import Entry, Study
 from crlearn.data import WORLDS
-from crlearn.estimators import ESTIMATORS
-from crlearn.methods import PolynomialReduction
+from crlearn.estimators import ESTIMATORS, STEPS
 
-_METHODS: Mapping[str, Callable[..., Any]] = {
-    **ESTIMATORS,
-    "PolynomialReduction": PolynomialReduction,
-}
 # Parameters of worlds that every row of a summary shows.
 _ALWAYS_SHOWN = ("n_latents", "n_features", "n_samples", "mechanism", "intervention", "graph")
 # What a study hands over: what is known beforehand, and ("$tru...") what only references may see.
@@ -155,8 +150,8 @@ class Plan:
 
 def find_method(name: str) -> Callable[..., Any]:
     """Return the class of a name in crlearn, or of a dotted path."""
-    if name in _METHODS:
-        return _METHODS[name]
+    if name in STEPS:
+        return STEPS[name]
     module, _, attribute = name.rpartition(".")
     if not module:
         raise ValueError(

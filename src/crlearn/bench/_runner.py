@@ -16,6 +16,7 @@ from crlearn.bench._plan import Plan, Run
 from crlearn.bench._store import Store
 from crlearn.bench._study import Study, load_study
 from crlearn.bench._sweep import Sweep
+from crlearn.metrics import find_metrics
 from crlearn.progress import progress_bar
 
 _SECONDS_BETWEEN_LOOKS = 0.2  # at what other runners on the same folder have finished
@@ -67,6 +68,9 @@ def run_study(
     study = study if isinstance(study, Study) else load_study(study)
     plan = Plan.of(study, profile, seeds)
     _ = plan.cells  # says what is wrong with the study before anything is written
+    if scheduler is None:  # the workers of a cluster have packages of their own
+        for metric in find_metrics(study.metrics):
+            metric.check_installed()
     with closing(choose_backend(study.name, jobs, scheduler)) as backend:
         sweep = Sweep.open(out, plan)
         store = Store(sweep.folder)

@@ -130,7 +130,12 @@ def check_columns(
 
 def can_tell_noise(n_features: int, n_latents: int) -> bool:
     """Whether the covariance of features has more entries than factors and variances need."""
-    return (n_features - n_latents) ** 2 > n_features + n_latents
+    return freedom_of_factors(n_features, n_latents) > 0
+
+
+def freedom_of_factors(n_features: int, n_latents: int) -> int:
+    """Return how many entries the covariance of features has more than factors and variances."""
+    return ((n_features - n_latents) ** 2 - n_features - n_latents) // 2
 
 
 @dataclass(frozen=True)

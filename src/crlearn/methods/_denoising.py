@@ -1,19 +1,22 @@
 """What estimators share that take measurement noise off latents, environment by environment.
 
-`DenoisingCRL` is for methods with a score of their own. `MeasuredCRL` is for linear ones: latents
-of an environment are taken for Gaussian, with the mean and covariance that the fit has for them.
-Where the environment of a row is not known, they are those of all environments together.
+`DenoisingCRL` is for methods with a score of their own, `ExplicitPriorCRL` for those that write the
+prior down. `MeasuredCRL` is for linear ones: latents of an environment are taken for Gaussian, with
+the mean and covariance that the fit has for them. Where the environment of a row is not known, they
+are those of all environments together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from numbers import Integral
+from typing import Any, ClassVar, cast
 from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -27,8 +30,12 @@ from crlearn.inputs import (
     KnownDomains,
     Scaling,
     Signal,
+    codes_of,
     in_readable_units,
     intervened_rows,
+    names_of_nodes,
+    read_domains,
+    read_graph,
 )
 from crlearn.likelihood import Fit, Moments, moments_behind
 from crlearn.methods.adjusted._estimator import AdjustedCRL
@@ -42,18 +49,17 @@ Matrix = NDArray[np.floating]
 # worth a warning.
 _FAR = 1.0
 
-NO_GRAPH = (
-    "'targets' number the nodes of a graph, so that 'graph' has to be given too. If no latent "
-    "causes another, give a matrix of zeros."
-)
-
 
 class DenoisingCRL(BaseCRL):
     """Base class of estimators with posteriors; the encoder is a `crlearn.scores.Denoiser`.
 
     Encoders of another kind say with `beyond` and `reach` which rows are far, too, and their class
-    has a `_posterior` of its own.
+    says what they are told of rows (`_told`).
     """
+
+    n_latents: int | str | None
+    graph: Any
+    targets: Any
 
     _requires_y = True
 
@@ -86,15 +92,37 @@ class DenoisingCRL(BaseCRL):
         return self._posterior(rows, y)
 
     def _posterior(self, rows: Matrix, y: ArrayLike | None) -> Posterior:
-        encoder = cast(Denoiser, self.result_.encoder)
-        if y is None or self.result_.targets is None:
+        encoder = cast(Any, self.result_.encoder)
+        if y is None:
             return encoder.posterior(rows)
         labels = column_or_1d(y, warn=True)
         check_consistent_length(rows, labels)
+        return encoder.posterior(rows, self._told(labels))
+
+    def _told(self, labels: NDArray[Any]) -> NDArray[Any] | None:
+        """Return what the encoder is told of rows with these labels."""
+        if self.result_.targets is None:
+            return None
         details = self.result_.details
-        return encoder.posterior(
-            rows, intervened_rows(details["target_labels"], details["target_rows"], labels)
-        )
+        return intervened_rows(details["target_labels"], details["target_rows"], labels)
+
+    def _known(
+        self, environments: Environments, *, doses: bool = False
+    ) -> tuple[int | None, KnownDomains | None]:
+        """Read the number of latents, and graph and targets; None: they were not given."""
+        n_latents = None if isinstance(self.n_latents, str) else self.n_latents
+        graph = None if self.graph is None else read_graph(self.graph, n_latents)
+        if graph is not None:
+            n_latents = len(graph)
+        if self.targets is None:
+            return n_latents, None
+        if graph is None:
+            raise ValueError(
+                "'targets' number the nodes of a graph, so that 'graph' has to be given too. If no "
+                "latent causes another, give a matrix of zeros."
+            )
+        names = names_of_nodes(self.graph)
+        return n_latents, read_domains(graph, self.targets, environments, names, doses=doses)
 
     def _warn_if_far(self, X: ArrayLike) -> None:
         rows = np.asarray(X, dtype=float)
@@ -108,6 +136,33 @@ class DenoisingCRL(BaseCRL):
                 AssumptionWarning,
                 stacklevel=3,
             )
+
+
+class ExplicitPriorCRL(DenoisingCRL):
+    """Base class of estimators whose prior of the latents is written down (g-modelling)."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **DenoisingCRL._parameter_constraints,
+        "graph": "no_validation",
+        "targets": "no_validation",
+        "mixing": [StrOptions({"orthogonal", "any", "nonlinear"})],
+        "center": ["boolean"],
+        "scale": ["boolean"],
+        "n_steps": [Interval(Integral, 1, None, closed="left")],
+        "n_restarts": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def _told(self, labels: NDArray[Any]) -> NDArray[np.integer]:
+        """Return the numbers of the environments with these labels."""
+        return codes_of(self.result_.details["labels"], labels)
+
+
+def what_is_known(environments: Environments, known: KnownDomains | None) -> dict[str, Any]:
+    """Return the fields of a result that only repeat what was given."""
+    told = {"environments": environments.names}
+    if known is None:
+        return told
+    return {**told, "adjacency": known.graph, "targets": known.targets, "names": known.names}
 
 
 def refuse_small_environments(environments: Environments, n: int) -> None:
@@ -125,10 +180,16 @@ def offset_of(
     X: Matrix, environments: Environments, known: KnownDomains | None
 ) -> NDArray[np.floating]:
     """Return the mean of the observational rows, or of all if there are none."""
-    if known is None:
-        return Scaling.of(X).mean
-    free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
-    return Scaling.of(X[free] if free.any() else X).mean
+    return Scaling.of(X[observational_rows(environments, known)]).mean
+
+
+def observational_rows(
+    environments: Environments, known: KnownDomains | None
+) -> NDArray[np.bool_] | slice:
+    """Choose the rows without intervention, or all if there are none."""
+    if known is None or known.targets.any(axis=1).all():
+        return slice(None)
+    return ~np.asarray(known.targets.any(axis=1))[environments.codes]
 
 
 @stored("encoder/gaussian-posterior")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.flows import NodeRegressions
+from crlearn.methods._interventional import span_in_words
 from crlearn.result import Check, Guarantee
 from crlearn.train import Training, finite_check
 
@@ -66,12 +67,11 @@ def guarantee_of(
     text = words.format(graph=_graph_in_words(least_effect))
     if counts.all():
         return Guarantee("scale" if linear else "elementwise", "exact", text)
-    hidden = _listed(counts == 0, names)
     return Guarantee(
         latents="span",
         graph="none",
-        text=f"for the latents that were intervened on: {text}; no environment intervenes on "
-        f"{hidden}, which are recovered only together, mixed with each other and their ancestors",
+        text=f"for the latents that were intervened on: {text}; "
+        + span_in_words(counts == 0, names),
         accounts_for=(_COVERAGE,),
     )
 

@@ -85,6 +85,15 @@ def listed(which: Sequence[int] | NDArray[np.intp], names: Sequence[str] | None)
     return ", ".join(f"z{j}" if names is None else names[j] for j in which)
 
 
+def span_in_words(hidden: NDArray[np.bool_], names: Sequence[str] | None) -> str:
+    """Return what is recovered of latents that no environment intervenes on, as a text."""
+    which = np.flatnonzero(hidden)
+    said = f"no environment intervenes on {listed(which, names)}, which"
+    if len(which) == 1:
+        return f"{said} is recovered only mixed with its ancestors"
+    return f"{said} are recovered only together, mixed with each other and their ancestors"
+
+
 def blamed(mechanisms: Mechanisms, signal: Signal) -> Mechanisms:
     """Return which mechanisms to fit: nonlinear ones are no remedy for what X has beside latents.
 

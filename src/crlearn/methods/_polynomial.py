@@ -41,11 +41,12 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from crlearn.base import Storable
 from crlearn.exceptions import AssumptionWarning, IdentifiabilityError
 from crlearn.inputs import Scaling
 from crlearn.likelihood import some_rows
@@ -197,7 +198,7 @@ def _unit(b: Matrix) -> Matrix:
     return b / np.linalg.norm(b)
 
 
-class PolynomialReduction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PolynomialReduction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Storable):
     """Affine functions of latents behind a polynomial mixing, as many as there are latents.
 
     A transformer for a Pipeline that ends in a method for linear mixing. It is linear in X, and

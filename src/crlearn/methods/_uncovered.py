@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crlearn.likelihood import FITS, Fit
-from crlearn.methods._interventional import listed
+from crlearn.methods._interventional import listed, span_in_words
 from crlearn.result import Check, Guarantee
 
 BoolMatrix = NDArray[np.bool_]
@@ -47,11 +47,8 @@ def shows_layers(fit: Fit, covered: NDArray[np.bool_]) -> bool:
 
 
 def layers_of(fit: Fit, covered: NDArray[np.bool_]) -> Groups | None:
-    """Return the layers of the fit where they mean something; the guarantee says if they are known.
-
-    With linear mechanisms, or interventions on all latents, there is no need of any.
-    """
-    return None if covered.all() or fit.mechanisms == "linear" else fit.layers
+    """Return the layers of the fit, if they are known; interventions on all latents need none."""
+    return fit.layers if shows_layers(fit, covered) else None
 
 
 def known_edges(fit: Fit, known: BoolMatrix, covered: NDArray[np.bool_]) -> BoolMatrix:
@@ -98,26 +95,27 @@ def guarantee_of(
     """
     if covered.all():
         return full
-    hidden = listed(np.flatnonzero(~covered), names)
+    is_one = (~covered).sum() == 1
     about_covered = f"for the latents that were intervened on: {full.text}"
     if shows_layers(fit, covered):
         noise = "additive" if fit.any_noise else "additive and Gaussian"
         text = (
-            f"{about_covered}; no environment intervenes on {hidden}: each is recovered up to a "
-            "mixture with its layer and the layers upstream, and which latents are in which layer, "
-            f"if noise is {noise} and every mechanism is nonlinear along every direction of the "
-            "parents, which those of this answer were seen to be"
+            f"{about_covered}; no environment intervenes on "
+            f"{listed(np.flatnonzero(~covered), names)}{', which is' if is_one else ': each is'} "
+            "recovered up to a mixture with its layer and the layers upstream, and which latents "
+            f"are in which layer is known, if noise is {noise} and every mechanism is nonlinear "
+            "along every direction of the parents, which those of this answer were seen to be"
         )
         mixed = [group for group in groups_of(fit, covered) if len(group) > 1]
         for group in mixed:
             text += f"; edges to {listed(group, names)} are those to any of them"
         return Guarantee(latents="layers", graph="layers", text=text)
+    them = "it" if is_one else "them"
     return Guarantee(
         latents="span",
         graph="none",
-        text=f"{about_covered}; no environment intervenes on "
-        f"{hidden}, which are recovered only together, mixed with each other and their ancestors, "
-        "edges from and to them are not known, and an edge between others may pass through them",
+        text=f"{about_covered}; {span_in_words(~covered, names)}, edges from and to {them} are not "
+        f"known, and an edge between others may pass through {them}",
         accounts_for=(COVERAGE,),
     )
 

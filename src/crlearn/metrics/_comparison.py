@@ -44,7 +44,7 @@ class Comparison:
     X: Matrix
     Z_hat: Matrix
     y: NDArray[Any] | None = None
-    posterior: Callable[..., Any] | None = None
+    posterior: Callable[[], Any] | None = None
     environments: Sequence[Any] = ()
     activity: Callable[..., Any] | None = None
 
@@ -125,7 +125,7 @@ class Comparison:
     def intervals(self) -> tuple[Matrix, Matrix]:
         """Ends of the 90% intervals of the recovered latents."""
         posterior = _or_unavailable(self.posterior, "the model states no intervals")
-        return posterior(self.X, self.y).interval(0.9)
+        return posterior().interval(0.9)
 
     @cached_property
     def noise_hat(self) -> Matrix:

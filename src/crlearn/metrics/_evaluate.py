@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 
-from crlearn.base import latents_of, without_effects_of
+from crlearn.base import latents_of, posterior_of, without_effects_of
 from crlearn.metrics._check import check_matrix, check_samples
 from crlearn.metrics._comparison import Comparison, Unavailable
 from crlearn.metrics._evaluation import Evaluation
@@ -91,12 +91,13 @@ def evaluate(
     by default those of its graph) and ``result_.blocks``.
     """
     found = _compare(model, dataset)
-    if metrics is None:
-        scores = _those_available(found, _meaningful(found.result))
-    elif unavailable == "skip":
-        scores = _those_available(found, find_metrics(metrics))
+    chosen = _meaningful(found.result) if metrics is None else find_metrics(metrics)
+    for metric in chosen:
+        metric.check_installed()
+    if metrics is None or unavailable == "skip":
+        scores = _those_available(found, chosen)
     else:
-        scores = {metric.name: _compute(found, metric) for metric in find_metrics(metrics)}
+        scores = {metric.name: _compute(found, metric) for metric in chosen}
     return Evaluation(
         scores,
         chance={name: _chance(found, METRICS[name]) for name in scores},
@@ -136,20 +137,15 @@ def _compare(model: FittedModel | Pipeline, dataset: Dataset) -> Comparison:
             result = replace(result, encoder=result.encoder.__call__, decoder=None)
         latents = latents_of(estimator, X, dataset.y, dataset.covariates)
     _, Z_hat = check_samples(dataset.truth.Z, latents, names)
-    posterior = getattr(estimator, "posterior", None)
-    if (rows := without_effects_of(estimator, X, dataset.covariates)) is not X:
-        posterior = partial(_posterior, posterior, X, dataset.covariates) if posterior else None
-        X = rows
+    posterior = None
+    if hasattr(estimator, "posterior"):
+        posterior = partial(posterior_of, estimator, X, dataset.y, dataset.covariates)
+    X = without_effects_of(estimator, X, dataset.covariates)
     environments = getattr(dataset, "environments", ())
     activity = getattr(estimator, "active", None)
     return Comparison(
         dataset.truth, result, np.asarray(X), Z_hat, dataset.y, posterior, environments, activity
     )
-
-
-def _posterior(posterior: Any, X: Any, covariates: Any, _: Any, y: Any) -> Any:
-    """Return the posterior of rows as they were measured, whatever is asked for."""
-    return posterior(X, y, covariates=covariates)
 
 
 def _meaningful(result: Result) -> list[Metric]:

@@ -14,7 +14,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crlearn.exceptions import MissingExtraError
+from crlearn.exceptions import MissingExtraError, import_extra
 from crlearn.metrics._alignment import (
     coverage,
     frobenius,
@@ -86,6 +86,8 @@ class Metric:
         Numbers and sizes that `chance` takes.
     environment
         The environment that it looks at, counted from one, if it is a single one.
+    needs
+        The module of an optional package, and the extra that brings it; None: it needs no more.
     """
 
     name: str
@@ -98,11 +100,17 @@ class Metric:
     graphs: tuple[GraphLevel, ...] = ()
     sizes: Callable[[Comparison], Sizes] = lambda found: Sizes(found.n_latents, found.n_recovered)
     environment: int | None = None
+    needs: tuple[str, str] | None = None
 
     @property
     def larger_is_better(self) -> bool | None:
         """Whether values grow towards perfection; None where none is perfect."""
         return None if self.perfect is None else self.perfect > 0
+
+    def check_installed(self) -> None:
+        """Raise `MissingExtraError` if the optional package that it needs is not there."""
+        if self.needs is not None:
+            import_extra(*self.needs)
 
 
 def _signal_to_error(exact: Matrix, estimated: Matrix) -> float:
@@ -170,6 +178,7 @@ def _shd_by_pc(graph: ArrayLike, Z: ArrayLike, active: ArrayLike | None) -> floa
         raise Unavailable(str(reason).rstrip(".")) from reason
 
 
+_PC = ("causallearn.search.ConstraintBased.PC", "graph")
 _ROUNDING = 1e-12  # mean square error of Jacobians, relative to their size, that is none
 _RIGHT = 0.9  # accuracy from which an answer counts as right
 
@@ -402,12 +411,14 @@ _ENTRIES = (
         lambda found: _shd_by_pc(found.graph, *found.matched_latents),
         "node pairs whose edge PC finds otherwise on recovered latents than the CPDAG has it",
         "edges",
+        needs=_PC,
     ),
     Metric(
         "shd_pc_of_truth",
         lambda found: _shd_by_pc(found.graph, found.Z, found.active),
         "shd_pc of the true latents: what a perfect recovery would have",
         "edges",
+        needs=_PC,
     ),
     Metric(
         "edge_precision",

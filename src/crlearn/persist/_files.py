@@ -23,26 +23,33 @@ from crlearn.persist import _format_1
 from crlearn.persist._values import decode, encode
 
 if TYPE_CHECKING:
-    from crlearn.base import BaseCRL
+    from sklearn.pipeline import Pipeline
+
+    from crlearn.base import Storable
     from crlearn.data import Dataset
 
 FORMAT = 2
 _HEADER = {"format", "crlearn", "kind", "content"}  # and the checksum
 
 
-def save(thing: BaseCRL | Dataset, path: str | Path) -> None:
-    """Write a fitted or unfitted estimator, or a dataset, to one file."""
-    from crlearn.base import BaseCRL
+def save(thing: Storable | Pipeline | Dataset, path: str | Path) -> None:
+    """Write an estimator, fitted or not, a pipeline of crlearn's own, or a dataset to one file."""
+    from sklearn.pipeline import Pipeline
+
+    from crlearn.base import Storable
     from crlearn.data import Dataset
 
-    if isinstance(thing, BaseCRL):
-        _refuse_unknown_class(thing)
+    if isinstance(thing, Storable):
         write_record(path, kind="estimator", record=_estimator_state(thing))
+    elif isinstance(thing, Pipeline):
+        steps = {name: _estimator_state(step) for name, step in thing.steps}
+        write_record(path, kind="pipeline", record={"steps": steps})
     elif isinstance(thing, Dataset):
         write_record(path, kind="dataset", record={"dataset": _without_callables(thing)})
     else:
         raise TypeError(
-            f"save() takes an estimator or a Dataset. Got {type(thing).__name__} instead."
+            "save() takes an estimator, a Pipeline of crlearn's own classes or a Dataset. Got "
+            f"{type(thing).__name__} instead."
         )
 
 
@@ -54,11 +61,14 @@ def load(path: str | Path) -> Any:
     """
     file = _read(path)
     rebuild: dict[str, Callable[[_File], Any]] = {
-        "estimator": _rebuild_estimator,
+        "estimator": lambda file: _rebuild_estimator(file.record, file.format),
+        "pipeline": _rebuild_pipeline,
         "dataset": _rebuild_dataset,
     }
     if file.kind not in rebuild:
-        raise CorruptFileError(f"{path} holds a {file.kind}; load() reads estimators and datasets.")
+        raise CorruptFileError(
+            f"{path} holds a {file.kind}; load() reads estimators, pipelines and datasets."
+        )
     with _blaming(path):
         return rebuild[file.kind](file)
 
@@ -150,7 +160,8 @@ def _checksum(header: str, tensors: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:
+def _estimator_state(estimator: Any) -> dict[str, Any]:
+    _refuse_unknown_class(estimator)
     parameters = estimator.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState):
         parameters["random_state"] = None  # a generator in mid-stream has no place in a file
@@ -158,14 +169,21 @@ def _estimator_state(estimator: BaseCRL) -> dict[str, Any]:
     return {"class": type(estimator).__name__, "parameters": parameters, "fitted": fitted}
 
 
-def _rebuild_estimator(file: _File) -> BaseCRL:
-    record, estimators = file.record, _estimators()
+def _rebuild_pipeline(file: _File) -> Pipeline:
+    from sklearn.pipeline import Pipeline
+
+    steps = file.record["steps"].items()
+    return Pipeline([(name, _rebuild_estimator(state, file.format)) for name, state in steps])
+
+
+def _rebuild_estimator(record: dict[str, Any], version: int) -> Storable:
+    estimators = _estimators()
     name, parameters = record["class"], record["parameters"]
-    if file.format == 1:
+    if version == 1:
         name = _format_1.class_now(name, parameters, estimators)
     if name not in estimators:
         raise CorruptFileError(f"The file names an unknown estimator '{name}'.")
-    estimator = _with_parameters(estimators[name], parameters, is_old=file.format < FORMAT)
+    estimator = _with_parameters(estimators[name], parameters, is_old=version < FORMAT)
     for attribute, value in record["fitted"].items():
         if not _is_fitted_name(attribute):
             raise CorruptFileError(f"The file sets '{attribute}', which is no fitted attribute.")
@@ -174,14 +192,14 @@ def _rebuild_estimator(file: _File) -> BaseCRL:
     return estimator
 
 
-def _estimators() -> dict[str, type[BaseCRL]]:
-    """Every estimator by its name."""
-    return import_module("crlearn.estimators").ESTIMATORS
+def _estimators() -> dict[str, type[Storable]]:
+    """Every class that files name, by its name."""
+    return import_module("crlearn.estimators").STEPS
 
 
 def _with_parameters(
-    estimator: type[BaseCRL], parameters: dict[str, Any], *, is_old: bool
-) -> BaseCRL:
+    estimator: type[Storable], parameters: dict[str, Any], *, is_old: bool
+) -> Storable:
     """Return an estimator with those parameters that its class still has.
 
     Of an old file, those with values that the class still takes: the others keep their defaults.
@@ -192,7 +210,7 @@ def _with_parameters(
     return estimator(**own)
 
 
-def _is_taken(estimator: type[BaseCRL], name: str, value: Any) -> bool:
+def _is_taken(estimator: type[Storable], name: str, value: Any) -> bool:
     from sklearn.utils._param_validation import (
         InvalidParameterError,
         validate_parameter_constraints,
@@ -212,24 +230,34 @@ def _is_fitted_name(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_")
 
 
-def _check_consistency(estimator: BaseCRL) -> None:
+def _check_consistency(estimator: Any) -> None:
     """Refuse what `fit` could not have made, before a user meets it in the middle of their work."""
+    from crlearn.base import BaseCRL
     from crlearn.result import Result
 
     estimator._validate_params()
-    if "result_" not in vars(estimator):
+    is_crl = isinstance(estimator, BaseCRL)
+    if ("result_" if is_crl else "encoder_") not in vars(estimator):
         return
-    if not isinstance(estimator.result_, Result):
+    row = np.zeros((1, int(estimator.n_features_in_)))
+    if not is_crl:
+        _latents_of(estimator.encoder_, row)
+        return
+    result = estimator.result_
+    if not isinstance(result, Result):
         raise TypeError("its result is not a Result")
-    names = estimator.result_.names
-    if names is not None and len(set(names)) != estimator.result_.n_latents:
+    if result.names is not None and len(set(result.names)) != result.n_latents:
         raise ValueError("its latents do not have one name each")
-    row = estimator._in_shape(np.zeros((1, int(estimator.n_features_in_))))
-    latents = estimator.result_.encoder(row)
-    if latents.shape != (1, estimator.result_.n_latents) or np.isnan(latents).any():
+    latents = _latents_of(result.encoder, estimator._in_shape(row))
+    if result.decoder is not None:
+        result.decoder(latents)
+
+
+def _latents_of(encoder: Any, row: NDArray[Any]) -> NDArray[Any]:
+    latents = encoder(row)
+    if latents.shape != (1, encoder.n_latents) or np.isnan(latents).any():
         raise ValueError("its encoder does not fit its features")
-    if estimator.result_.decoder is not None:
-        estimator.result_.decoder(latents)
+    return latents
 
 
 def _rebuild_dataset(file: _File) -> Dataset:
@@ -240,12 +268,12 @@ def _rebuild_dataset(file: _File) -> Dataset:
     return file.record["dataset"]
 
 
-def _refuse_unknown_class(estimator: BaseCRL) -> None:
+def _refuse_unknown_class(estimator: Any) -> None:
     name = type(estimator).__name__
     if _estimators().get(name) is not type(estimator):
         raise TypeError(
-            f"{name} is not one of crlearn's own estimators, so that load() could not rebuild it. "
-            "Use joblib for classes of your own."
+            f"{name} is not one of crlearn's own classes, so that load() could not rebuild it. Use "
+            "joblib for other classes, and for pipelines that hold some."
         )
 
 

@@ -62,8 +62,6 @@ from crlearn.inputs import (
     Measurement,
     check_environment_sizes,
     measure,
-    names_of_nodes,
-    read_domains,
     read_environments,
     read_graph,
     read_mixing,
@@ -468,16 +466,12 @@ class EBCRL(DenoisingCRL):
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         environments = read_environments(y, fewest=1)
-        if self.graph is None and self.targets is not None:
-            raise ValueError(
-                "'targets' number the nodes of a graph, so that 'graph' has to be given too. If no "
-                "latent causes another, give a matrix of zeros."
-            )
-        graph = self._graph(X)
-        names = names_of_nodes(self.graph)
-        known = (
-            None if self.targets is None else read_domains(graph, self.targets, environments, names)
-        )
+        n_latents, known = self._known(environments)
+        if self.graph is None:
+            n_latents = measure(X, n_latents).span.shape[1]
+            graph = np.zeros((n_latents, n_latents), dtype=bool)
+        else:
+            graph = read_graph(self.graph, n_latents)
         mixing = read_mixing(self.mixing, X.shape[1], len(graph))
         return eb_crl(
             X,
@@ -491,12 +485,6 @@ class EBCRL(DenoisingCRL):
             noise_variance=self.noise_variance,
             n_iterations=self.max_iter,
         )
-
-    def _graph(self, X: Matrix) -> BoolMatrix:
-        if self.graph is not None:
-            return read_graph(self.graph, self.n_latents)
-        n_latents = measure(X, self.n_latents).span.shape[1]
-        return np.zeros((n_latents, n_latents), dtype=bool)
 
 
 def _refuse_divergence(t: int, variance: float, all_is_well: bool | np.bool_) -> None:

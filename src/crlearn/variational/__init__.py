@@ -34,7 +34,7 @@ from crlearn.variational._exact import ExactFit, fit_exactly
 from crlearn.variational._fit import fit_prior
 from crlearn.variational._gaussians import GaussianPrior, number_of_components
 from crlearn.variational._mixture import MixturePrior
-from crlearn.variational._prior import ExactPrior, Prior, StructuralPrior
+from crlearn.variational._prior import ExactPrior, KnownCauses, Prior, StructuralPrior
 from crlearn.variational._shift import ShiftPrior
 from crlearn.variational._start import straight_start
 
@@ -47,6 +47,7 @@ __all__ = [
     "ExactPrior",
     "Gaussian",
     "GaussianPrior",
+    "KnownCauses",
     "LinearMixing",
     "MixturePrior",
     "Parameters",

@@ -71,26 +71,56 @@ class ExactPrior(Prior, Protocol):
         ...
 
 
+class KnownCauses(eqx.Module):
+    """What priors share of latents whose causes and targets are known.
+
+    Attributes
+    ----------
+    slopes
+        ``slopes[i, j]``: the straight part of the effect of latent i on latent j.
+    mean, log_scale
+        Of each latent's noise where it is left alone.
+    own
+        ``own[e, j]``: environment e intervenes on latent j. Not trained.
+    causes
+        ``causes[i, j]``: latent i is a cause of latent j. Not trained.
+    """
+
+    slopes: eqx.AbstractVar[Float[AnyArray, "latents latents"]]
+    mean: eqx.AbstractVar[Float[AnyArray, " latents"]]
+    log_scale: eqx.AbstractVar[Float[AnyArray, " latents"]]
+    own: eqx.AbstractVar[Bool[AnyArray, "environments latents"]]
+    causes: eqx.AbstractVar[Bool[AnyArray, "latents latents"]]
+
+    @property
+    def n_environments(self) -> int:
+        """Number of environments."""
+        return self.own.shape[0]
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        return self.own.shape[1]
+
+    def straight(self, z: Float[Array, "*rows latents"]) -> Float[Array, "*rows latents"]:
+        """Return the mean of each latent given its causes, less what is not linear."""
+        return jnp.asarray(self.mean + z @ (self.slopes * self.causes))
+
+
 @stored("prior/structural")
-class StructuralPrior(eqx.Module):
+class StructuralPrior(KnownCauses):
     """Densities of latents in environments with known targets.
 
     Attributes
     ----------
     inputs, thresholds, outputs
         Of the hidden units of each latent's mechanism, which see its causes only.
-    slopes
-        ``slopes[i, j]``: the straight part of the effect of latent i on latent j.
-    mean, log_scale
-        Of each latent's noise where it is left alone.
     own_mean, own_log_scale
         Of each latent in each environment that intervenes on it.
     densities
         Shapes of the noises.
-    own
-        ``own[e, j]``: environment e intervenes on latent j. Not trained.
-    causes
-        ``causes[i, j]``: latent i is a cause of latent j. Not trained.
+    slopes, mean, log_scale, own, causes
+        See `KnownCauses`.
     """
 
     inputs: Float[AnyArray, "latents latents units"]
@@ -132,22 +162,11 @@ class StructuralPrior(eqx.Module):
             causes=jnp.asarray(causes),
         )
 
-    @property
-    def n_environments(self) -> int:
-        """Number of environments."""
-        return self.own.shape[0]
-
-    @property
-    def n_latents(self) -> int:
-        """Number of latents."""
-        return self.own.shape[1]
-
     def effects(self, z: Float[Array, "*rows latents"]) -> Float[Array, "*rows latents"]:
         """Return the mean of each latent given its causes."""
         masked = self.inputs * self.causes[:, :, None]
         units = jnp.tanh(jnp.einsum("...i,iju->...ju", z, masked) + self.thresholds)
-        straight = z @ (self.slopes * self.causes)
-        return jnp.asarray(self.mean + straight + (units * self.outputs).sum(axis=-1))
+        return self.straight(z) + (units * self.outputs).sum(axis=-1)
 
     def log_density(
         self, z: Float[Array, "*draws rows latents"], codes: Int[Array, " rows"]

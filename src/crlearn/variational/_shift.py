@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from crlearn.nets import AnyArray
 from crlearn.tags import stored
 from crlearn.variational._components import Components, without_noise
+from crlearn.variational._prior import KnownCauses
 
 Matrix = NDArray[np.floating]
 
@@ -26,21 +26,15 @@ _LEAST_VARIANCE = 1e-6  # of a noise, relative to its latent
 
 
 @stored("prior/shift")
-class ShiftPrior(eqx.Module):
+class ShiftPrior(KnownCauses):
     """Linear mechanisms with Gaussian noises, whose targets are shifted.
 
     Attributes
     ----------
-    slopes
-        ``slopes[i, j]``: effect of latent i on latent j.
-    mean, log_scale
-        Of each latent's noise where it is left alone.
     shifts
         ``shifts[e, j]``: what environment e adds to latent j.
-    own
-        ``own[e, j]``: environment e intervenes on latent j. Not trained.
-    causes
-        ``causes[i, j]``: latent i is a cause of latent j. Not trained.
+    slopes, mean, log_scale, own, causes
+        See `KnownCauses`.
     """
 
     slopes: Float[AnyArray, "latents latents"]
@@ -63,21 +57,11 @@ class ShiftPrior(eqx.Module):
             causes=jnp.asarray(causes),
         )
 
-    @property
-    def n_environments(self) -> int:
-        """Number of environments."""
-        return self.own.shape[0]
-
-    @property
-    def n_latents(self) -> int:
-        """Number of latents."""
-        return self.own.shape[1]
-
     def log_density(
         self, z: Float[Array, "*draws rows latents"], codes: Int[Array, " rows"]
     ) -> Float[Array, "*draws rows"]:
         """Return the log-density of latents of rows from the environments `codes`."""
-        mean = self.mean + z @ (self.slopes * self.causes) + (self.shifts * self.own)[codes]
+        mean = self.straight(z) + (self.shifts * self.own)[codes]
         standard = (z - mean) * jnp.exp(-self.log_scale)
         return (-0.5 * (standard**2 + _LOG_2_PI) - self.log_scale).sum(axis=-1)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.graph import graph_of
+from crlearn.graph import complete_graph, graph_of
 from crlearn.likelihood._price import edge_prior, parameter_price
 from crlearn.likelihood.core._encoder import moved
 from crlearn.likelihood.core._moments import Moments, Pools
@@ -31,6 +31,24 @@ def arbitrary(seed: int, n: int = 4) -> tuple[list[np.ndarray], np.ndarray, np.n
     pool[0], pool[1] = 0, (0, 0, 1, 2)
     masks = (rng.random((n, 3, n)) < 0.5) * (1 - np.eye(n))[:, None]
     return rows, pool, masks, rng.standard_normal((n, n))
+
+
+def partly_intervened(
+    rng: np.random.Generator, intervened: list[int], *, free: bool = False
+) -> tuple[LinearModel, np.ndarray]:
+    """Rows of four latents, each a cause of those behind it, and the encoder behind them."""
+    n, rows = 4, []
+    effects = np.triu(rng.uniform(0.5, 1.5, (n, n)) * rng.choice([-1, 1], (n, n)), 1)
+    mixing = rng.standard_normal((n, n))
+    for hit in (None, *intervened):
+        cut, sd = effects.copy(), np.ones(n)
+        if hit is not None:
+            cut[:, hit], sd[hit] = 0.0, 2.0
+        noise = sd * rng.standard_normal((1000, n))
+        rows.append(noise @ np.linalg.inv(np.eye(n) - cut) @ mixing.T)
+    pool = np.insert(np.eye(n, dtype=np.intp)[:, intervened], 0, 0, axis=1)
+    model = LinearModel(Moments.of(rows, free_means=free), pool, hard=True)
+    return model, np.linalg.inv(mixing)
 
 
 def brute_force(rows, pool, masks, H) -> float:
@@ -221,6 +239,32 @@ class TestLinearModel:
         world = exact(0, n=3)
         fit = world.model.fitted(np.linalg.inv(world.mixing), ((), (0,), (0, 1)))
         assert world.model.goodness_of_fit(fit).freedom == 36 - (6 + 12 + 3)
+
+    @pytest.mark.parametrize(
+        ("intervened", "hard", "free", "freedom"),
+        [
+            # In the other environment the cause of all has another mean and another variance: its
+            # direction is 3 numbers, of 2 (4 + 10) moments; 14 are those of the reference.
+            ([0], True, False, 28 - (14 + 3 + 2)),
+            ([0], True, True, 20 - (10 + 3 + 1)),
+            ([0], False, False, 28 - (14 + 3 + 2)),
+            ([], True, False, 0),
+        ],
+    )
+    def test_freedom_where_latents_are_not_intervened_on(self, intervened, hard, free, freedom):
+        model, _ = partly_intervened(np.random.default_rng(0), intervened, free=free)
+        model = LinearModel(model.moments, model.pool, hard)
+        assert model.freedom(model.masks(complete_graph(range(4)))) == freedom
+
+    @pytest.mark.parametrize("intervened", [[0], [3], [0, 1], [1, 3], [0, 1, 2]])
+    def test_p_values_are_those_of_chance_where_latents_are_not_intervened_on(self, intervened):
+        rng, p_values = np.random.default_rng(0), []
+        for _ in range(60):
+            model, H = partly_intervened(rng, intervened)
+            fit = model.fitted(H, complete_graph(range(4)))
+            p_values.append(model.goodness_of_fit(fit).p_value)
+        assert 0.4 < np.mean(p_values) < 0.6
+        assert np.mean(np.array(p_values) < 0.05) <= 0.15
 
     def test_a_search_ends_where_the_fit_is_good(self, exact):
         world = exact(0)

@@ -134,16 +134,24 @@ class Linearised:
         scores = np.concatenate(scores[1:] if measured.free_means else scores, axis=1)
         return Linearised(scores, self.edges, measured)
 
+    @property
+    def rank(self) -> int:
+        """Number of directions of the parameters that the data say something about."""
+        return self._known_directions.shape[1]
+
     @cached_property
     def inverse_information(self) -> Matrix:
         """I^-1; directions that the data say nothing about are left out."""
+        return self._known_directions @ self._known_directions.T
+
+    @cached_property
+    def _known_directions(self) -> Matrix:
         flat = np.sqrt(self.moments.shares)[:, None, None] * self.scores
         flat = flat.reshape(-1, self.scores.shape[-1])
         unit = np.maximum(np.linalg.norm(flat, axis=0), 1e-150)
         size, axes = np.linalg.eigh((flat / unit).T @ (flat / unit))
         known = size > _SMALLEST_INFORMATION * size.max()
-        root = axes[:, known] / np.sqrt(size[known]) / unit[:, None]
-        return root @ root.T
+        return axes[:, known] / np.sqrt(size[known]) / unit[:, None]
 
     @cached_property
     def covariance(self) -> Matrix:

@@ -149,6 +149,21 @@ class LinearModel:
             self._around[key] = at
         return self._around[key]
 
+    def _anywhere(self, masks: Masks) -> Linearised:
+        """Return the model around parameters drawn at random, at the moments that they imply."""
+        rng, free = np.random.default_rng(0), self.moments.free_means
+        each, own = np.arange(self.n), self.pool.T  # the pool of each latent in each environment
+        shape = (self.n, self.pools.n_pools)
+        rows = np.eye(self.n)[:, None] - masks * rng.uniform(0.5, 1.5, (*shape, self.n))
+        effects = np.linalg.inv(rows[each, own])
+        variances = rng.uniform(0.5, 1.5, shape)[each, own]
+        means = (effects @ rng.normal(size=shape)[each, own][..., None])[..., 0] * (not free)
+        covariances = (effects * variances[:, None]) @ np.swapaxes(effects, 1, 2)
+        moments = Moments(np.ones(len(own), dtype=np.intp), means, covariances, free_means=free)
+        return Linearised.at(
+            np.eye(self.n), moments, Pools.of(moments, self.pool), self.pool, masks
+        )
+
     @cached_property
     def _around(self) -> dict[tuple[bytes, Graph], Linearised]:
         return {}
@@ -179,7 +194,15 @@ class LinearModel:
         return max(0.0, 2 * self.n_rows * (value - self.moments.saturated))
 
     def freedom(self, masks: Masks) -> int:
-        """Return the parameters that the saturated model has more."""
+        """Return the parameters that the saturated model has more.
+
+        Where latents are not intervened on, some parameters say the same: those of two without
+        parents may be rotated, say. What is left of them is counted anywhere but at a fit, whose
+        moments are not quite those of the model.
+        """
+        if not self.covered.all():
+            at = self._anywhere(masks)
+            return at.scores.shape[0] * at.scores.shape[1] - at.rank
         n, n_environments = self.n, len(self.moments.sizes)
         used = self.pools.shares > 0
         covariances, means = n_environments * n * (n + 1) // 2, n_environments * n

@@ -56,7 +56,7 @@ from crlearn.likelihood import (
     sign_check,
 )
 from crlearn.methods._alternatives import determination_check
-from crlearn.methods._denoising import offset_of, refuse_small_environments
+from crlearn.methods._denoising import offset_of, refuse_small_environments, what_is_known
 from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, Result
 from crlearn.scores import (
     CubicSplines,
@@ -229,7 +229,7 @@ def rotate(
         answer.matrix,
         measurement.noise_variance,
         measurement.span,
-        (*rotation_checks(answer), determined, *precise),
+        (sign_check(domains, answer.matrix), *rotation_checks(answer), determined, *precise),
         {
             "invariance": answer.value,
             "degrees_of_freedom": answer.freedom,
@@ -330,7 +330,7 @@ def empirical_bayes_crl(
     )
     if options.structure == "pool" and mixing is None:
         return _pooled(measurement, known, options, weights)
-    domains = _domains(measurement, environments, known, options.hard)
+    domains = domains_of(measurement, environments, known, options.hard)
     if mixing is not None:
         found = given(measurement, mixing)
     else:
@@ -345,19 +345,15 @@ def empirical_bayes_crl(
     denoiser = denoise(measurement, found, options, known.graph, intervened, weights, shift)
     return Result(
         encoder=denoiser,
-        decoder=_decoder(measurement, found),
+        decoder=decoder_of(measurement, found),
         guarantee=GUARANTEE if orthogonal else FREE_GUARANTEE,
-        adjacency=known.graph,
-        targets=known.targets,
-        names=known.names,
-        environments=environments.names,
+        **what_is_known(environments, known),
         checks=(
             *measurement.checks,
             check_environment_sizes(environments, len(known.graph)),
             *measurement.noise_checks(),
             measurement.range_check(found.noisy(measurement)),
             *domain_checks(domains, found.unmixing, environments.labels, known.names),
-            *(() if mixing is not None else (sign_check(domains, found.unmixing),)),
             *found.checks,
         ),
         alternatives=found.alternatives,
@@ -389,7 +385,7 @@ def _pooled(
     )
     return Result(
         encoder=denoise(measurement, found, options, known.graph, None, weights),
-        decoder=_decoder(measurement, found),
+        decoder=decoder_of(measurement, found),
         guarantee=SPAN_GUARANTEE,
         names=known.names,
         checks=(*measurement.checks, ignored, *measurement.noise_checks()),
@@ -421,7 +417,7 @@ def denoised_span(
     )
     return Result(
         encoder=denoise(measurement, found, options or ScoreOptions(), empty, None),
-        decoder=_decoder(measurement, found),
+        decoder=decoder_of(measurement, found),
         guarantee=SPAN_GUARANTEE,
         checks=(*count_checks, *measurement.checks, not_known, *measurement.noise_checks()),
         details={**count_details, "noise_variance": found.noise_variance * measurement.unit**2},
@@ -463,9 +459,10 @@ def precision_check(shares: Matrix) -> Check:
     )
 
 
-def _domains(
+def domains_of(
     measurement: Measurement, environments: Environments, known: KnownDomains, hard: bool
 ) -> Domains:
+    """Return the moments of the span in each environment."""
     return Domains.of(
         measurement.rows @ measurement.span,
         environments.codes,
@@ -477,6 +474,7 @@ def _domains(
     )
 
 
-def _decoder(measurement: Measurement, found: Found) -> LinearDecoder:
+def decoder_of(measurement: Measurement, found: Found) -> LinearDecoder:
+    """Return the map from latents to features, in the units of X."""
     mixing = found.span @ np.linalg.inv(found.unmixing)
     return LinearDecoder(mixing * measurement.scale[:, None], measurement.offset)

@@ -12,14 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from crlearn.base import COUNTED, counted
 from crlearn.inputs import (
-    names_of_nodes,
-    read_domains,
     read_environments,
-    read_graph,
     read_mixing,
     read_weights,
 )
-from crlearn.methods._denoising import NO_GRAPH, DenoisingCRL
+from crlearn.methods._denoising import DenoisingCRL
 from crlearn.methods.adjusted._estimator import AdjustedCRL
 from crlearn.methods.empirical_bayes._algorithm import (
     ScoreOptions,
@@ -185,28 +182,18 @@ class EmpiricalBayesCRL(AdjustedCRL, DenoisingCRL):
             "center": self.center,
             "scale": self.scale,
         }
-        given = None if isinstance(self.n_latents, str) else self.n_latents
-        graph = None if self.graph is None else read_graph(self.graph, given)
-        if self.targets is None:
-            n_latents = counted(self.n_latents) if graph is None else len(graph)
+        n_latents, known = self._known(environments, doses=self.interventions == "shift")
+        if known is None:
             codes = environments.codes
-            return denoised_span(X, n_latents, codes=codes, options=options, **measured)
-        if graph is None:
-            raise ValueError(NO_GRAPH)
+            return denoised_span(X, counted(n_latents), codes=codes, options=options, **measured)
         return empirical_bayes_crl(
             X,
             environments,
-            read_domains(
-                graph,
-                self.targets,
-                environments,
-                names_of_nodes(self.graph),
-                doses=self.interventions == "shift",
-            ),
+            known,
             options=options,
             weights=read_weights(self.environment_weights, environments),
             orthogonal=not (isinstance(self.mixing, str) and self.mixing == "any"),
-            mixing=read_mixing(self.mixing, X.shape[1], len(graph)),
+            mixing=read_mixing(self.mixing, X.shape[1], len(known.graph)),
             seed=seed,
             **measured,
         )

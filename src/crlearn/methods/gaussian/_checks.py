@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
-from crlearn.methods.structural._checks import LARGEST_LOSS
+from crlearn.methods.structural._checks import TOO_FEW, loss_check
 from crlearn.result import Check
 from crlearn.variational import Components, covariance_of, without_noise
 
@@ -16,7 +16,6 @@ Matrix = NDArray[np.floating]
 
 _LEAST_VARIANCE = 1e-9  # relative to the largest, in which a shape can be seen
 _LEVEL = 1e-3  # of all tests of a fit together
-_TOO_FEW = "no environment has enough rows to tell"
 
 
 def explained_check(
@@ -47,22 +46,14 @@ def explained_check(
             part, noise, here
         )
         losses[e] = gain.mean() - n * (n + 3) / 2 / len(part)
-    name = "each environment is explained"
-    if np.isnan(losses).all():
-        return Check(name, None, _TOO_FEW), losses
-    worst = int(np.nanargmax(losses))
-    detail = (
-        f"a Gaussian for each environment is {losses[worst]:.3f} nats a row better in "
-        f"{labels[worst]}, which the prior explains least; up to {LARGEST_LOSS} pass"
-    )
-    return Check(name, losses[worst] <= LARGEST_LOSS, detail), losses
+    return loss_check("a Gaussian for each environment", losses, labels), losses
 
 
 def gaussian_check(noisy: Matrix, codes: NDArray[np.integer], labels: Any) -> Check:
     """Check that latents, with their noise, are Gaussian in each environment (Mardia's tests)."""
     name, large = "latents are Gaussian", _large(codes, labels, noisy.shape[1])
     if not large:
-        return Check(name, None, _TOO_FEW)
+        return Check(name, None, TOO_FEW)
     p_values = [_p_value(noisy[codes == e]) for e in large]
     worst = int(np.argmin(p_values))
     p_value = min(len(large) * p_values[worst], 1.0)

@@ -38,13 +38,11 @@ variational autoencoder, NeurIPS 2023.
 
 from __future__ import annotations
 
-from numbers import Integral
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import StrOptions
 
 from crlearn.base import COUNTED, counted
 from crlearn.inputs import (
@@ -53,27 +51,22 @@ from crlearn.inputs import (
     Measurement,
     NumberOfLatents,
     check_environment_sizes,
-    codes_of,
     measure,
-    names_of_nodes,
-    read_domains,
     read_environments,
-    read_graph,
     resolve_n_latents,
 )
-from crlearn.likelihood import Domains, domain_checks, sign_check
+from crlearn.likelihood import domain_checks
 from crlearn.methods._denoising import (
-    NO_GRAPH,
-    DenoisingCRL,
+    ExplicitPriorCRL,
     offset_of,
     refuse_small_environments,
+    what_is_known,
 )
-from crlearn.methods.empirical_bayes._algorithm import Found, rotate
+from crlearn.methods.empirical_bayes._algorithm import Found, decoder_of, domains_of, rotate
 from crlearn.methods.gaussian._checks import explained_check, gaussian_check
 from crlearn.methods.gaussian._posterior import ComponentsPosterior
 from crlearn.methods.structural._estimator import structural_prior_crl
-from crlearn.result import Check, Guarantee, LinearDecoder, Result
-from crlearn.scores import Posterior
+from crlearn.result import Check, Guarantee, Result
 from crlearn.variational import (
     Components,
     ExactPrior,
@@ -85,7 +78,6 @@ from crlearn.variational import (
 
 Matrix = NDArray[np.floating]
 GaussianName = Literal["normal", "mixture", "conditional", "shift"]
-MixingName = Literal["orthogonal", "any", "nonlinear"]
 
 # Of the latents: exact posteriors need some noise, and with less of it nothing is taken off.
 _LEAST_NOISE = 1e-10
@@ -161,15 +153,9 @@ def gaussian_prior_crl(
     explained, losses = explained_check(components, noisy, noise, codes, environments.labels)
     return Result(
         encoder=_encoder(measurement, found, environments, components, noise, noisy),
-        decoder=LinearDecoder(
-            found.span @ np.linalg.inv(found.unmixing) * measurement.scale[:, None],
-            measurement.offset,
-        ),
+        decoder=decoder_of(measurement, found),
         guarantee=SPAN_GUARANTEE if known is None else GUARANTEE,
-        adjacency=None if known is None else known.graph,
-        targets=None if known is None else known.targets,
-        names=None if known is None else known.names,
-        environments=environments.names,
+        **what_is_known(environments, known),
         checks=(
             *count_checks,
             *measurement.checks,
@@ -205,23 +191,13 @@ def _axes(
     orthogonal: bool,
 ) -> tuple[Found, tuple[Check, ...]]:
     """Find the axes of the latents, as far as graph and targets are known."""
-    n = measurement.span.shape[1]
     if known is None:
+        n = measurement.span.shape[1]
         return Found(np.eye(n), measurement.noise_variance, measurement.span), ()
-    domains = Domains.of(
-        measurement.rows @ measurement.span,
-        environments.codes,
-        known.targets,
-        known.graph,
-        noise_variance=measurement.noise_variance,
-        hard=prior != "shift",
-    )
+    domains = domains_of(measurement, environments, known, hard=prior != "shift")
     found = rotate(measurement, domains, np.random.default_rng(seed), orthogonal=orthogonal)
-    return found, (
-        *domain_checks(domains, found.unmixing, environments.labels, known.names),
-        sign_check(domains, found.unmixing),
-        *found.checks,
-    )
+    visible = domain_checks(domains, found.unmixing, environments.labels, known.names)
+    return found, (*visible, *found.checks)
 
 
 def _prior(
@@ -269,7 +245,7 @@ def _shifts(prior: Any, unit: float) -> dict[str, Any]:
     return {"shifts": np.asarray(prior.shifts) * unit, "effects": np.asarray(prior.slopes)}
 
 
-class GaussianPriorCRL(DenoisingCRL):
+class GaussianPriorCRL(ExplicitPriorCRL):
     """Latents behind a noisy measurement by a Gaussian prior (pPCA, mixture, conditional, shift).
 
     g-modeling with the priors that `StructuralPriorCRL` is compared with. `y` holds one environment
@@ -289,22 +265,14 @@ class GaussianPriorCRL(DenoisingCRL):
         for; ``"conditional"``: a Gaussian for each environment; ``"shift"``: linear mechanisms of
         the graph with Gaussian noises, to whose targets each environment adds a number (without
         graph and targets: one covariance, and a mean for each environment).
-    graph
-        ``graph[i, j]`` non-zero if latent i causes latent j, or a ``networkx.DiGraph``, whose
-        nodes, if they are texts, name the latents.
-    targets
-        Mapping from environment labels to the latents that it intervenes on (``[]`` for none), by
-        number or by name; or a 0/1 array with one row for each environment in y, in the order of
-        the labels, and one column for each latent.
+    graph, targets
+        Which latent causes which, and which latents each environment intervenes on, in the forms
+        that `StructuralPriorCRL` takes; None: not known.
     mixing
-        Linear with ``"orthogonal"`` columns or with ``"any"`` columns, or ``"nonlinear"``: any
-        smooth map that is one to one.
-    center
-        Whether to take the mean of the environments without targets off X first (of all rows, if
-        there is none). Latents are then relative to it. It is always done for a nonlinear mixing.
-    scale
-        Whether to divide each feature by its standard deviation first, for features in different
-        units. The noise is then taken for alike in the scaled features.
+        ``"orthogonal"``, ``"any"`` or ``"nonlinear"``, as in `StructuralPriorCRL`.
+    center, scale
+        Whether to take the mean off X first, and whether to divide features by their standard
+        deviations, as in `StructuralPriorCRL`.
     n_steps, n_restarts
         Of the training behind a nonlinear mixing, as in `StructuralPriorCRL`.
     random_state
@@ -323,16 +291,9 @@ class GaussianPriorCRL(DenoisingCRL):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **DenoisingCRL._parameter_constraints,
+        **ExplicitPriorCRL._parameter_constraints,
         "n_latents": COUNTED,
         "prior": [StrOptions({"normal", "mixture", "conditional", "shift"})],
-        "graph": "no_validation",
-        "targets": "no_validation",
-        "mixing": [StrOptions({"orthogonal", "any", "nonlinear"})],
-        "center": ["boolean"],
-        "scale": ["boolean"],
-        "n_steps": [Interval(Integral, 1, None, closed="left")],
-        "n_restarts": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
@@ -363,22 +324,15 @@ class GaussianPriorCRL(DenoisingCRL):
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         environments = read_environments(y, fewest=1)
-        given = None if isinstance(self.n_latents, str) else self.n_latents
-        graph = None if self.graph is None else read_graph(self.graph, given)
-        known = None
-        if self.targets is not None:
-            if graph is None:
-                raise ValueError(NO_GRAPH)
-            known = read_domains(graph, self.targets, environments, names_of_nodes(self.graph))
-        elif graph is not None:
+        n_latents, known = self._known(environments)
+        if known is None and self.graph is not None:
             raise ValueError(
                 "'graph' tells latents apart together with 'targets' only, which were not given. "
                 "Set both, or neither."
             )
-        n_latents = counted(self.n_latents) if graph is None else len(graph)
-        name = cast(GaussianName, self.prior)
+        options: dict[str, Any] = {"prior": self.prior, "scale": self.scale, "seed": seed}
         if self.mixing == "nonlinear":
-            if n_latents == "auto":
+            if n_latents is None:
                 raise ValueError(
                     "With mixing='nonlinear' the number of latents cannot be counted. Set "
                     "'n_latents', or 'graph' and 'targets'."
@@ -387,30 +341,18 @@ class GaussianPriorCRL(DenoisingCRL):
                 X,
                 environments,
                 known,
-                given if graph is None else len(graph),
-                prior=name,
+                n_latents,
                 mixing="nonlinear",
-                scale=self.scale,
                 n_steps=self.n_steps,
                 n_restarts=self.n_restarts,
-                seed=seed,
+                **options,
             )
         return gaussian_prior_crl(
             X,
             environments,
             known,
-            n_latents,
-            prior=name,
+            counted(n_latents),  # type: ignore[arg-type]
             orthogonal=self.mixing == "orthogonal",
             center=self.center,
-            scale=self.scale,
-            seed=seed,
+            **options,
         )
-
-    def _posterior(self, rows: Matrix, y: ArrayLike | None) -> Posterior:
-        encoder = cast(Any, self.result_.encoder)
-        if y is None:
-            return encoder.posterior(rows)
-        labels = column_or_1d(y, warn=True)
-        check_consistent_length(rows, labels)
-        return encoder.posterior(rows, codes_of(self.result_.details["labels"], labels))

@@ -29,14 +29,11 @@ NeurIPS 2023.
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from numpy.typing import NDArray
 
 from crlearn.config import device_name, numerics
 from crlearn.inputs import (
@@ -44,20 +41,17 @@ from crlearn.inputs import (
     KnownDomains,
     Measurement,
     check_environment_sizes,
-    codes_of,
     measure,
-    names_of_nodes,
-    read_domains,
     read_environments,
-    read_graph,
 )
 from crlearn.likelihood import Domains, Unmixing, domain_checks, sign_check
 from crlearn.methods._alternatives import determination_check
 from crlearn.methods._denoising import (
-    NO_GRAPH,
-    DenoisingCRL,
+    ExplicitPriorCRL,
+    observational_rows,
     offset_of,
     refuse_small_environments,
+    what_is_known,
 )
 from crlearn.methods._flow_checks import restarts_check, training_checks
 from crlearn.methods.empirical_bayes._algorithm import rotation_checks
@@ -65,7 +59,6 @@ from crlearn.methods.structural._amortised import AmortisedDecoder, AmortisedPos
 from crlearn.methods.structural._checks import Scored, explanation_check, measured_check
 from crlearn.methods.structural._start import Coordinates, held_out_rows, starts_of, unmix
 from crlearn.result import Alternative, Check, Guarantee, LinearDecoder, Result
-from crlearn.scores import Posterior
 from crlearn.variational import (
     EvidenceBound,
     LinearMixing,
@@ -77,7 +70,6 @@ from crlearn.variational import (
 )
 
 Matrix = NDArray[np.floating]
-BoolMatrix = NDArray[np.bool_]
 MixingName = Literal["orthogonal", "any", "nonlinear"]
 
 # Restarts begin at latents that are turned against each other, with correlations of about .96;
@@ -190,10 +182,7 @@ def structural_prior_crl(
         encoder=encoder,
         decoder=_decoder(encoder, fit.params, linear=linear),
         guarantee=_guarantee(known, prior, linear=linear),
-        adjacency=None if known is None else known.graph,
-        targets=None if known is None else known.targets,
-        names=None if known is None else known.names,
-        environments=environments.names,
+        **what_is_known(environments, known),
         checks=(
             *measurement.checks,
             check_environment_sizes(environments, n),
@@ -266,9 +255,7 @@ def _in_readable_units(
         # In the units of the scaled features, as in EmpiricalBayesCRL.
         norms = coordinates.size * np.linalg.norm(_mixing(raw, params) / raw.scale[:, None], axis=0)
         return replace(raw, unit=1 / norms)
-    free = np.ones(len(X), dtype=bool)
-    if known is not None and not known.targets.any(axis=1).all():
-        free = ~np.asarray(known.targets.any(axis=1))[environments.codes]
+    free = observational_rows(environments, known)
     z = raw.posterior(X[free], environments.codes[free]).mean
     return replace(raw, mean=z.mean(axis=0), unit=np.maximum(z.std(axis=0), 1e-12))
 
@@ -348,7 +335,7 @@ def _target_checks(
     return (*domain_checks(found, np.eye(n), environments.labels, known.names), observational)
 
 
-class StructuralPriorCRL(DenoisingCRL):
+class StructuralPriorCRL(ExplicitPriorCRL):
     """Latents behind a noisy measurement, linear or not, by a structural prior (g-modeling, CauCA).
 
     `y` holds one environment label a row. The causal graph over the latents and the targets of each
@@ -404,14 +391,7 @@ class StructuralPriorCRL(DenoisingCRL):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **DenoisingCRL._parameter_constraints,
-        "graph": "no_validation",
-        "targets": "no_validation",
-        "mixing": [StrOptions({"orthogonal", "any", "nonlinear"})],
-        "center": ["boolean"],
-        "scale": ["boolean"],
-        "n_steps": [Interval(Integral, 1, None, closed="left")],
-        "n_restarts": [Interval(Integral, 1, None, closed="left")],
+        **ExplicitPriorCRL._parameter_constraints,
         "checkpoint": [str, Path, None],
     }
 
@@ -443,17 +423,12 @@ class StructuralPriorCRL(DenoisingCRL):
     def _algorithm(self, X: Matrix, y: NDArray[Any] | None, seed: int) -> Result:
         assert y is not None
         environments = read_environments(y, fewest=1)
-        graph = None if self.graph is None else read_graph(self.graph, self.n_latents)
-        known = None
-        if self.targets is not None:
-            if graph is None:
-                raise ValueError(NO_GRAPH)
-            known = read_domains(graph, self.targets, environments, names_of_nodes(self.graph))
+        n_latents, known = self._known(environments)
         return structural_prior_crl(
             X,
             environments,
             known,
-            self.n_latents if graph is None else len(graph),
+            n_latents,
             mixing=cast(Any, self.mixing),
             center=self.center,
             scale=self.scale,
@@ -462,11 +437,3 @@ class StructuralPriorCRL(DenoisingCRL):
             seed=seed,
             checkpoint=self.checkpoint,
         )
-
-    def _posterior(self, rows: Matrix, y: ArrayLike | None) -> Posterior:
-        encoder = cast(AmortisedPosterior, self.result_.encoder)
-        if y is None:
-            return encoder.posterior(rows)
-        labels = column_or_1d(y, warn=True)
-        check_consistent_length(rows, labels)
-        return encoder.posterior(rows, codes_of(self.result_.details["labels"], labels))
