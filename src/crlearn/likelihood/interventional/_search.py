@@ -46,7 +46,7 @@ from crlearn.likelihood._nonlinearity import (
 )
 from crlearn.likelihood.core._moments import Moments
 from crlearn.likelihood.core._subsample import part_of_each
-from crlearn.likelihood.interventional._absorption import absorbed, turned
+from crlearn.likelihood.interventional._absorption import absorbed, turned, without_stand_ins
 from crlearn.likelihood.interventional._checks import (
     far_out,
     p_value_of_squares,
@@ -534,6 +534,7 @@ def fit_nonlinear(
         for H in turned(best):
             other = absorbed(model, some, _climbed(model, H, None, [best]))
             best = max(best, other, key=lambda fit: fit.score)
+        best = without_stand_ins(model, some, best)
         advance("all rows")
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
         H = whole.fitted(best.H, best.graph).H
