@@ -132,6 +132,17 @@ def test_p_values_are_not_too_small_where_there_is_a_direction():
     assert np.mean(np.array(p_values) < 0.2) < 0.5  # binomial: above it once in 400 such tests
 
 
+def test_whichever_features_are_chosen_a_line_is_seldom_seen_to_bend():
+    """Of several sets of features the one that fits best is tested: each is looked at."""
+    rng = np.random.default_rng(0)
+    fit = Fit(np.eye(2), ((), (0,)), 0.0, pool=np.zeros((2, 1), dtype=int))
+    p_values = []
+    for _ in range(1500):
+        a, noise = rng.standard_normal((2, 500))
+        p_values.append(straightest_parent([np.column_stack([a, a + noise])], fit, 1)[1])
+    assert np.mean(np.array(p_values) < 0.005) < 0.005
+
+
 @pytest.mark.parametrize(("mechanism", "expected"), [(line, False), (bent, True)])
 def test_bends_that_pay(mechanism: Mechanism, expected: bool):
     fit = fit_of()

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log
+from math import log, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from scipy.stats import chi2
 
 from crlearn.graph import Graph, Parents
 from crlearn.likelihood._fit import Fit
-from crlearn.likelihood._price import parameter_price
+from crlearn.likelihood._price import price_together
 from crlearn.likelihood.core._subsample import part_of_each
 from crlearn.likelihood.nodes._basis import RIDGE, Basis, Selection, solved
 
@@ -82,22 +82,27 @@ class _Pool:
     def _values(self) -> Matrix:
         return self.basis(self.parents).values.astype(float)
 
-    def selected(self, price: float) -> Matrix:
-        """Return the features that pay."""
-        return self._values[:, self._best(price).kept]
+    def selected(self, n_rows: int) -> Matrix:
+        """Return the features that pay among so many rows of all pools."""
+        return self._values[:, self._best(n_rows).kept]
 
-    def is_bent(self, price: float) -> bool:
+    @property
+    def n_choices(self) -> int:
+        """Number of sets of features beside the linear ones."""
+        return len(self.basis.selections()) - 1
+
+    def is_bent(self, n_rows: int) -> bool:
         """Whether others than linear ones do."""
-        return len(self._best(price).kept) > 1 + self.parents.shape[1]
+        return len(self._best(n_rows).kept) > 1 + self.parents.shape[1]
 
-    def _best(self, price: float) -> Selection:
+    def _best(self, n_rows: int) -> Selection:
         gram, right = self._values.T @ self._values, self._values.T @ self.child
         square = self.child @ self.child
 
         def cost(selection: Selection) -> float:
             beta = solved(gram[np.ix_(selection.kept, selection.kept)], right[selection.kept])
             left = float(max(square - beta @ right[selection.kept], RIDGE * square))
-            return 0.5 * len(self.child) * log(left) + price * selection.n_parameters
+            return 0.5 * len(self.child) * log(left) + price_together(n_rows, selection.brought)
 
         return min(self.basis.selections(), key=cost)
 
@@ -128,9 +133,9 @@ class _Pool:
 def has_bent_mechanisms(rows: Sequence[Matrix], H: Matrix, graph: Graph, pool: IntMatrix) -> bool:
     """Whether smooth functions of parents explain more than linear ones, beyond their price."""
     latents = [each @ H.T for each in rows]
-    price = parameter_price(sum(map(len, rows)))
+    n_rows = sum(map(len, rows))
     return any(
-        part.is_bent(price)
+        part.is_bent(n_rows)
         for j, parents in enumerate(graph)
         if parents
         for part in _Pool.of(latents, j, parents, pool)
@@ -200,8 +205,8 @@ class _Directions:
 
     @classmethod
     def of(cls, pools: Sequence[_Pool]) -> _Directions:
-        price = parameter_price(sum(len(part.child) for part in pools))
-        return cls(pools, [part.selected(price) for part in pools])
+        n_rows = sum(len(part.child) for part in pools)
+        return cls(pools, [part.selected(n_rows) for part in pools])
 
     def flattest(self) -> Matrix:
         """Return the direction along which slopes vary least, over all rows of all pools."""
@@ -225,9 +230,14 @@ class _Directions:
         return found / np.linalg.norm(found)
 
     def p_value(self, direction: Matrix) -> float:
-        """Return the p-value of mechanisms without bends along a direction."""
+        """Return the p-value of mechanisms without bends along a direction.
+
+        Each pool's features are those of several sets that fit best: whichever are chosen, it is no
+        smaller than the chance that one of them comes out like this (Bonferroni).
+        """
         value, freedom = self._test(direction)
-        return float(chi2.sf(value, freedom)) if freedom else 1.0
+        n_choices = prod(part.n_choices for part in self.pools)
+        return min(1.0, n_choices * float(chi2.sf(value, freedom))) if freedom else 1.0
 
     def _distance(self, direction: Matrix) -> float:
         """Return how far a statistic is from what it should be, in standard deviations."""

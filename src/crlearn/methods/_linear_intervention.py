@@ -20,11 +20,11 @@ the structure built in:
    it alone; orders are searched by moving one latent at a time, and edges removed by BIC. This is
    the answer if it cannot be told from a Gaussian of its own for every environment.
 4. *Nonlinear mechanisms* otherwise: regressions on smooth features of the parents, the encoder by
-   Newton's method with the exact Hessian, the graph by moves of single edges under BIC, first on a
-   part of the rows, then on all. Where interventions are soft, also if linear ones fit, but others
-   explain more: if mechanisms are seen to be nonlinear along every direction of the parents, the
-   graph is exact, and a latent is mixed with those parents only that are parents of all its
-   children, too.
+   Newton's method with the exact Hessian, the graph by moves of single edges, priced by what a
+   parent brings (`likelihood._price`), first on a part of the rows, then on all. Where
+   interventions are soft, also if linear ones fit, but others explain more: if mechanisms are seen
+   to be nonlinear along every direction of the parents, the graph is exact, and a latent is mixed
+   with those parents only that are parents of all its children, too.
    Where some latents are not intervened on, nonlinear mechanisms show their layers, as they do in
    observational data (`methods._uncovered`).
 5. *Noise that is not Gaussian*: if smooth densities of the noises gain more than they cost, encoder

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from crlearn.likelihood import Fit
-from crlearn.likelihood.interventional._absorption import absorbed, turned
+from crlearn.likelihood.interventional._absorption import absorbed, turned, without_stand_ins
 from crlearn.likelihood.nodes._selected import SelectedModel
 
 # Latent 0 alone is intervened on.
@@ -65,3 +65,23 @@ def test_turns_leave_what_is_intervened_on():
 def test_one_latent_has_nothing_to_be_turned_into():
     pool = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]])
     assert not list(turned(Fit(np.eye(3), ((), (), ()), 0.0, pool=pool)))
+
+
+def test_an_effect_of_two_that_is_one_of_their_combination_is_one_of_one():
+    """With z1 + 2 z0 in place of z1, what has an effect on z2 is a combination with z0."""
+    rows = rows_of(effect=0.5)
+    model = SelectedModel(rows, POOL, hard=True)
+    mixed = np.array([[1.0, 0, 0], [2, 1, 0], [0, 0, 1]])
+    start = model.fitted(mixed, ((), (0,), (0, 1)))
+    found = without_stand_ins(model, rows, start)
+    assert found.graph == ((), (0,), (1,))
+    assert found.score > start.score
+    assert abs(found.H[1, 0] / found.H[1, 1]) < 0.1
+
+
+def test_parents_that_no_combination_stands_for_stay():
+    """The length of z1 and a bend of z0 are no function of one combination."""
+    rows = [np.column_stack([z[:, :2], z[:, 2] + np.abs(z[:, 0])]) for z in rows_of(effect=0.5)]
+    model = SelectedModel(rows, POOL, hard=True)
+    fit = model.fitted(np.eye(3), ((), (0,), (0, 1)))
+    assert without_stand_ins(model, rows, fit) is fit

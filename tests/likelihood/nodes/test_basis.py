@@ -50,6 +50,23 @@ def test_sizes_agree(n_parents: int):
     assert along_parents == linear + 5 * n_parents
 
 
+@pytest.mark.parametrize("n_parents", [1, 2, 3])
+def test_numbers_that_parents_bring(n_parents: int):
+    """A form has an entry for each pair of one and the parents, but for its scale."""
+    basis = Basis.plain(n_parents)
+    linear, quadratic, with_root, along_parents, every = basis.selections()
+    assert linear.brought == (0,) * n_parents
+    for selection in (linear, quadratic, along_parents):
+        assert selection.n_parameters == len(selection.kept)
+    in_form = (n_parents + 1) * (n_parents + 2) // 2 - 1
+    for selection in (with_root, every):
+        assert selection.n_parameters == len(selection.kept) + in_form
+    fewer = Basis.plain(max(1, n_parents - 1)).selections()
+    for selection, before in zip(basis.selections(), fewer, strict=True):
+        assert selection.brought[: n_parents - 1] == before.brought[: n_parents - 1]
+        assert len(selection.brought) == n_parents
+
+
 def test_features_are_those_that_the_docstring_says(basis: Basis):
     found, every = basis(ROWS).values, np.eye(basis.size)
     expected = np.column_stack([mechanism(basis, ROWS, one) for one in every])

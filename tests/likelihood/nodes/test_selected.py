@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crlearn.likelihood._price import edge_prior
+from crlearn.likelihood._price import edge_prior, parameter_price, price_together
 from crlearn.likelihood.core._encoder import moved
 from crlearn.likelihood.core._moments import Moments, Pools
 from crlearn.likelihood.nodes import _selected
@@ -138,6 +138,45 @@ def test_soft_interventions_keep_the_parents(kept: float):
         for hard in (True, False)
     }
     assert (values[True] < values[False]) == (kept == 0)
+
+
+def test_linear_effects_are_free_where_nothing_intervenes():
+    """The encoder could have them as well: with them the model has no more dimensions."""
+    rng = np.random.default_rng(3)
+    rows = [rng.standard_normal((1000, 2)) for _ in range(2)]
+    rows = [np.column_stack([z[:, 0], z[:, 0] + z[:, 1]]) for z in rows]
+    pool = np.array([[0, 1], [0, 0]])
+    model = SelectedModel(rows, pool, hard=True)
+    H = model.scaled(np.eye(2))
+
+    def gain(j: int) -> float:
+        """Of the other as a parent, in nats, less what a linear regression gains."""
+        i = 1 - j
+        with_it, without = model.values(H, [(j, (i,)), (j, ())])
+        pooled = np.concatenate([z for e, z in enumerate(rows) if not pool[j, e]])
+        left = 1 - np.corrcoef(pooled.T)[0, 1] ** 2
+        return model.n_rows * (without - with_it) + 0.5 * len(pooled) * np.log(left)
+
+    price = parameter_price(model.n_rows)
+    assert gain(1) == pytest.approx(-price, abs=1)  # of the constant
+    assert gain(0) == pytest.approx(-2 * price, abs=1)
+
+
+def test_many_weak_features_pay_together():
+    """Five hinges gain less than the price of five coefficients, and more than chance."""
+    rng = np.random.default_rng(4)
+    a, noise = rng.standard_normal((2, 20_000))
+    bends = np.abs(a + 1.2) - 2 * np.abs(a + 0.4) + 2 * np.abs(a - 0.4) - np.abs(a - 1.2)
+    pool = np.zeros((2, 1), dtype=np.intp)
+
+    def gain(effect: float) -> float:
+        model = SelectedModel([np.column_stack([a, effect * bends + noise])], pool, hard=True)
+        with_it, without = model.values(model.scaled(np.eye(2)), [(1, (0,)), (1, ())])
+        return model.n_rows * (without - with_it)
+
+    price = parameter_price(len(a))
+    assert 0 < gain(0.12) < 6 * price - (price + price_together(len(a), (5,)))
+    assert gain(0) < 0
 
 
 def test_every_feature_where_none_are_chosen():

@@ -10,6 +10,7 @@ features describe, is an accident. So edges into such latents stand for effects 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,9 @@ from scipy.stats import ortho_group
 
 from crlearn.graph import Graph, with_parents
 from crlearn.likelihood._fit import FITS, Fit
-from crlearn.likelihood._nonlinearity import straightest_parent
+from crlearn.likelihood._nonlinearity import straight_p_values, straightest_parent
 from crlearn.likelihood.nodes._selected import SelectedModel
+from crlearn.likelihood.search._local import LEAST_GAIN
 
 Matrix = NDArray[np.floating]
 
@@ -61,6 +63,28 @@ def absorbed(model: SelectedModel, rows: Sequence[Matrix], fit: Fit) -> Fit:
         if fit.graph in seen:
             return fit
         seen.add(fit.graph)
+
+
+def without_stand_ins(model: SelectedModel, rows: Sequence[Matrix], fit: Fit) -> Fit:
+    """Drop edges into latents that nothing intervenes on if other parents, combined, do as well.
+
+    With z_k + s z_i in place of z_k, an effect of z_k is one of both, straight along a direction of
+    the two. The encoder has farther to go back than a search follows it.
+    """
+    crowded = [j for j, own in enumerate(fit.graph) if len(own) > 1 and not model.pool[j].any()]
+    if not crowded:
+        return fit
+    p_values = straight_p_values(rows, fit, outside=True)
+    best = fit
+    for j in crowded:
+        for i in fit.graph[j] if p_values[j] >= FITS else ():
+            found = model.fitted(fit.H, _without(fit.graph, i, j))
+            if found.score > best.score + LEAST_GAIN:
+                best = found
+    if best is fit:
+        return fit
+    best = replace(absorbed(model, rows, best), alternatives=fit.alternatives)
+    return without_stand_ins(model, rows, best)
 
 
 def _straight_edges(

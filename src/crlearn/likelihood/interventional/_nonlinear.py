@@ -20,7 +20,7 @@ from crlearn.graph import Graph
 from crlearn.likelihood._fit import FITS, Fit
 from crlearn.likelihood._nonlinearity import straight_p_values
 from crlearn.likelihood.core._subsample import shared_part
-from crlearn.likelihood.interventional._absorption import absorbed, turned
+from crlearn.likelihood.interventional._absorption import absorbed, turned, without_stand_ins
 from crlearn.likelihood.interventional._checks import worst_dependence
 from crlearn.likelihood.interventional._offsets import moved_back
 from crlearn.likelihood.nodes._any_noise import AnyNoiseModel
@@ -151,6 +151,7 @@ def fit_nonlinear(
         for H in turned(best):
             other = absorbed(model, some, _climbed(model, H, None, [best]))
             best = max(best, other, key=lambda fit: fit.score)
+        best = without_stand_ins(model, some, best)
         advance("all rows")
         whole = SelectedModel(rows, model.pool, hard=hard, choose_features=False)
         H = whole.fitted(best.H, best.graph).H

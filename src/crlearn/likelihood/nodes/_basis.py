@@ -9,7 +9,7 @@ constant and the parents alone (`LinearBasis`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Self
@@ -34,10 +34,23 @@ _TURNS_OF_THE_FORM, _LEAST_GAIN_OF_A_FORM = 5, 0.1
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Some of the features, by their positions, and how many numbers are fitted with them."""
+    """Some of the features.
+
+    Attributes
+    ----------
+    kept
+        Their positions.
+    brought
+        How many numbers each parent brings beside its linear effect that those before it do not.
+    """
 
     kept: NDArray[np.intp]
-    n_parameters: int
+    brought: tuple[int, ...]
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers are fitted, the constant among them."""
+        return 1 + len(self.brought) + sum(self.brought)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,18 +106,26 @@ class Basis:
         quadratic = every[: self.first_hinge]
         with_root = np.append(linear, self.size - 1)
         along_parents = np.append(linear, every[self.first_hinge : self.first_hinge + self.n_axes])
-        in_form = len(quadratic) - 1  # beside the scale, which is the root's coefficient
         return [
-            Selection(linear, len(linear)),
-            Selection(quadratic, len(quadratic)),
-            Selection(with_root, len(with_root) + in_form),
-            Selection(along_parents, len(along_parents)),
+            self._selection(linear, lambda p: 0),
+            self._selection(quadratic, _n_products),
+            # The form has no scale: that is the root's coefficient.
+            self._selection(with_root, lambda p: _n_products(p + 1)),
+            self._selection(along_parents, lambda p: p * len(_KNOTS)),
             self.everything(),
         ]
 
     def everything(self) -> Selection:
         """Return all features."""
-        return Selection(np.arange(self.size), self.size + self.first_hinge - 1)
+        return self._selection(
+            np.arange(self.size),
+            lambda p: _n_products(p) + len(_hinges(p)[1]) + _n_products(p + 1),
+        )
+
+    def _selection(self, kept: NDArray[np.intp], fitted: Callable[[int], int]) -> Selection:
+        """Return a selection; `fitted` counts the numbers that so many parents bring, if any."""
+        numbers = [0, *(fitted(p) for p in range(1, self.n_parents + 1))]
+        return Selection(kept, tuple(np.diff(numbers).tolist()))
 
     def reduced_to(self, kept: NDArray[np.intp]) -> tuple[Self, NDArray[np.intp]]:
         """Return the basis without hinges where none is kept, and what is kept by its positions."""
@@ -365,6 +386,11 @@ def _hinges(n_parents: int) -> tuple[Matrix, Matrix]:
     places[1::2] = 0.0
     directions = np.concatenate([axes, others]).astype(np.float32)
     return directions, np.concatenate([np.tile(_KNOTS, n_parents), places]).astype(np.float32)
+
+
+def _n_products(n_factors: int) -> int:
+    """Return the number of products of two, squares among them."""
+    return n_factors * (n_factors + 1) // 2
 
 
 def solved(gram: Matrix, right: Matrix) -> Matrix:

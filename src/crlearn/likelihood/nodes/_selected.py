@@ -4,7 +4,8 @@ With z = H x, latent j is f_j(parents) + Gaussian noise. Mechanisms are linear i
 `nodes._basis`, so that they and the noise variances are profiled out in closed form. Each takes as
 many kinds of features as pay their price: parents alone, with a root, with smoothed hinges, or all.
 Nodes include that price, so that values of different graphs compare, and a weak linear effect is
-not lost among features that it does not need.
+not lost among features that it does not need. Where nothing intervenes on a latent, the encoder
+could have linear effects on it as well: they are no dimension of the model, and cost nothing.
 
 The Hessian is the full one of a separable least-squares problem: with residual r, features Phi and
 J = dr at fixed coefficients, second derivatives of the residual sum of squares are
@@ -37,7 +38,7 @@ from threadpoolctl import ThreadpoolController
 
 from crlearn.graph import Graph, Parents
 from crlearn.likelihood._fit import Fit
-from crlearn.likelihood._price import edge_prior, parameter_price
+from crlearn.likelihood._price import edge_prior, parameter_price, price_together
 from crlearn.likelihood.core._encoder import LONGEST_STEP, moved
 from crlearn.likelihood.core._moments import Moments, Pools
 from crlearn.likelihood.core._newton import Expansion, descend
@@ -270,9 +271,19 @@ class SelectedModel:
         basis, gram = form.basis, form.gram / form.n_rows
         if form.n_rows < sum(map(len, blocks)):
             gram, _ = _gram(blocks, j, list(parents), basis)
-        share, cost = self._pools.shares[j, p], parameter_price(self.n_rows) / self.n_rows
         selections = basis.selections() if self.choose_features else [basis.everything()]
-        return _regress(gram, blocks, j, list(parents), basis, selections, share, cost, derivatives)
+        costs = [self._price(selection, j) / self.n_rows for selection in selections]
+        priced, share = list(zip(selections, costs, strict=True)), self._pools.shares[j, p]
+        return _regress(gram, blocks, j, list(parents), basis, priced, share, derivatives)
+
+    def _price(self, selection: Selection, j: int) -> float:
+        """Return what features of its parents cost latent j.
+
+        Where nothing intervenes on it, linear effects could be in the encoder as well.
+        """
+        n_linear = len(selection.brought) if self.pool[j].any() else 0
+        price_alone = (1 + n_linear) * parameter_price(self.n_rows)
+        return price_alone + price_together(self.n_rows, selection.brought)
 
     def _fitted_form(self, H: Matrix, j: int, parents: Parents, p: int) -> FormFit:
         """Fit the features of the parents to some rows of a pool."""
@@ -332,20 +343,19 @@ def _regress(
     j: int,
     parents: list[int],
     basis: Basis,
-    selections: Sequence[Selection],
+    priced: Sequence[tuple[Selection, float]],
     share: float,
-    cost: float,
     derivatives: bool,
 ) -> _Part:
     """Regress latent j on features of its parents; differentiate the logarithm of the variance.
 
-    The best of the `selections` of features is taken; each parameter adds `cost` to F. `gram` has
-    the mean products of the features and, last, the child.
+    The best selection of features is taken, with what it adds to F. `gram` has the mean products of
+    the features and, last, the child.
     """
-    fits = [_least_squares(gram, selection.kept) for selection in selections]
+    fits = [_least_squares(gram, selection.kept) for selection, _ in priced]
     values = [
-        0.5 * share * np.log(fit.variance) + cost * selection.n_parameters
-        for fit, selection in zip(fits, selections, strict=True)
+        0.5 * share * np.log(fit.variance) + cost
+        for fit, (_, cost) in zip(fits, priced, strict=True)
     ]
     best = int(np.argmin(values))
     value, fit = float(values[best]), fits[best]
