@@ -154,7 +154,8 @@ def test_linear_effects_are_free_where_nothing_intervenes():
         i = 1 - j
         with_it, without = model.values(H, [(j, (i,)), (j, ())])
         pooled = np.concatenate([z for e, z in enumerate(rows) if not pool[j, e]])
-        left = 1 - np.corrcoef(pooled.T)[0, 1] ** 2
+        correlations = np.atleast_2d(np.corrcoef(pooled.T))
+        left = float(1 - correlations[0, 1] ** 2)
         return model.n_rows * (without - with_it) + 0.5 * len(pooled) * np.log(left)
 
     price = parameter_price(model.n_rows)
