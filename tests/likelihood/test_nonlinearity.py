@@ -132,6 +132,13 @@ def test_p_values_are_not_too_small_where_there_is_a_direction():
     assert np.mean(np.array(p_values) < 0.2) < 0.5  # binomial: above it once in 400 such tests
 
 
+@pytest.mark.parametrize("n_rows", [8, 12, 20])
+def test_as_many_features_as_rows_tell_nothing(n_rows: int):
+    for seed in range(10):
+        few = [each[:n_rows] for each in rows_of(line, line, seed=seed)]
+        assert straight_p_values(few, fit_of())[2] >= FITS
+
+
 def test_whichever_features_are_chosen_a_line_is_seldom_seen_to_bend():
     """Of several sets of features the one that fits best is tested: each is looked at."""
     rng = np.random.default_rng(0)

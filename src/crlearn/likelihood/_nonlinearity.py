@@ -256,8 +256,12 @@ class _Directions:
             )
             free = _orthonormal(free)
             gain = float(np.sum((free.T @ child) ** 2))
-            value += len(child) * gain / float(child @ child - gain)
-            freedom += free.shape[1]
+            left = max(float(child @ child) - gain, RIDGE * float(part.child @ part.child))
+            n_free = free.shape[1]
+            spare = len(child) - straight.shape[1] - n_free
+            if spare > 0:  # as many features as rows would explain anything
+                value += (spare + n_free / 2 - 1) * np.log1p(gain / left)  # Bartlett (1938)
+            freedom += n_free
         return value, freedom
 
 
