@@ -20,7 +20,9 @@ References
 ----------
 Varıcı, Acartürk, Shanmugam, Kumar and Tajer, Score-based causal representation learning: linear and
 general transformations, JMLR 26(112), 2025. Welch, Zhang and Uhler, Identifiability guarantees for
-causal disentanglement from purely observational data, NeurIPS 2024.
+causal disentanglement from purely observational data, NeurIPS 2024. Bartlett, Further aspects of
+the theory of multiple regression, Proceedings of the Cambridge Philosophical Society 34, 1938: the
+test where rows are few.
 """
 
 from __future__ import annotations
