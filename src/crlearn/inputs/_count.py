@@ -63,8 +63,8 @@ _USUAL_GAPS = 2.0
 # Degrees of freedom with which a few factors and noise explain what other latents make. Where 4 to
 # 10 features were as many latents without noise (300 to 5,000 rows, graphs "er" and "chain", "y"
 # for four, mechanisms "norm_squared", seeds 0 to 9), 10 of 450 worlds were explained so: 7 with one
-# degree, 3 with two, none with more. Of 330 with seeds 100 to 109 (4, 5, 6, 8 and 10 features): 1, 5
-# and none.
+# degree, 3 with two, none with more. Of 330 with seeds 100 to 109 (4, 5, 6, 8 and 10 features):
+# 1, 5 and none.
 _FEW_DEGREES = 2
 # The law of Tracy and Widom as a shifted gamma law (Chiani, Journal of Multivariate Analysis, 2014)
 _SHAPE, _SCALE, _SHIFT = 46.446, 0.186054, 9.84801
